@@ -1,8 +1,8 @@
 //! Abstract addresses: how the processes of a run find each other without a file system.
 //!
-//! A name is `supervise/<uid>/<run>/<role>/<random>`. Nobody can guess it, and so nobody can take it beforehand; it is
-//! found in the kernel's own table, where everybody can read it. Abstract names have no permissions: both ends look at
-//! who the other one is, and a name that begins like ours but belongs to another user is passed over.
+//! A name is `supervise/<uid>/<run>/<role>/<random>`. It cannot be guessed, so no other process can take it
+//! beforehand; it is found in the kernel's socket table, which everyone can read. Abstract names have no permissions,
+//! so both ends check their peer's user, and a name like ours that belongs to another user is skipped.
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
@@ -14,19 +14,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use supervise_core::id::RunId;
 
-/// Random bytes in a name.
 const RANDOM: usize = 8;
-/// The kernel's mark for a socket that listens (`__SO_ACCEPTCON`).
+/// The kernel's flag for a listening socket (`__SO_ACCEPTCON`).
 const LISTENS: &str = "00010000";
 
-/// The part of whoever listens.
+/// What the listening process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRole {
-    /// The supervisor, for people's questions.
+    /// The supervisor, for the operator's commands.
     Control,
     /// A guard, for a later term.
     Guard,
-    /// The keeper of a guard: that it lives is all that can be learnt there.
+    /// The keeper of a guard; the socket only shows that it is running.
     Keeper,
     /// The launcher of a gang's nodes, for its relays.
     Nodes,
@@ -47,10 +46,10 @@ fn prefix(run: &RunId, role: SocketRole) -> String {
     format!("supervise/{}/{run}/{}", nix::unistd::geteuid(), role.word())
 }
 
-/// A new name, which nobody knows yet.
+/// A new name that no other process knows yet.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The system provides no random numbers.
 pub fn fresh(run: &RunId, role: SocketRole) -> io::Result<String> {
     let mut bytes = [0; RANDOM];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -61,15 +60,15 @@ pub fn fresh(run: &RunId, role: SocketRole) -> io::Result<String> {
 /// Listens under a name.
 ///
 /// # Errors
-/// `AddrInUse`: somebody has it.
+/// `AddrInUse`: the name is taken.
 pub fn listen(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Connects to a name without waiting; `None` where nobody listens. The stream does not block.
+/// Connects to a name without blocking; `None` if there is no listener. The stream is non-blocking.
 ///
 /// # Errors
-/// It accepts nobody at the moment (`WouldBlock`), or belongs to another user (`PermissionDenied`).
+/// The listener accepts no connections now (`WouldBlock`), or belongs to another user (`PermissionDenied`).
 pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -87,10 +86,10 @@ pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
     Ok(Some(UnixStream::from(fd)))
 }
 
-/// Finds who listens for a run in this role; what another user put there is passed over.
+/// Finds the listener for a run in this role; those of other users are skipped.
 ///
 /// # Errors
-/// Somebody listens, but accepts nobody at the moment (`WouldBlock`): who that is cannot be known.
+/// There is a listener that accepts no connections now (`WouldBlock`), so its user is unknown.
 pub fn find(run: &RunId, role: SocketRole) -> io::Result<Option<(String, UnixStream)>> {
     let mut silent = None;
     for name in names(run, role) {
@@ -104,22 +103,21 @@ pub fn find(run: &RunId, role: SocketRole) -> io::Result<Option<(String, UnixStr
     silent.map_or(Ok(None), Err)
 }
 
-/// Looks if somebody listens for a run in this role; one that accepts nobody counts.
+/// Returns true if a process listens for a run in this role, even if it accepts no connections now.
 #[must_use]
 pub fn lives(run: &RunId, role: SocketRole) -> bool {
     !matches!(find(run, role), Ok(None))
 }
 
-/// Looks if anybody of a run listens, in whatever role.
+/// Returns true if a process listens for a run, in any role.
 #[must_use]
 pub fn anybody(run: &RunId) -> bool {
     !names_of(&format!("supervise/{}/{run}", nix::unistd::geteuid())).is_empty()
 }
 
-/// Runs that are looked for.
 const RUNS: usize = 256;
 
-/// The runs of this user of which anybody listens on this machine.
+/// This user's runs with a listener on this machine.
 #[must_use]
 pub fn runs() -> BTreeSet<RunId> {
     let prefix = format!("supervise/{}", nix::unistd::geteuid());
@@ -127,33 +125,32 @@ pub fn runs() -> BTreeSet<RunId> {
         let rest = name.strip_prefix(&prefix)?.strip_prefix('/')?;
         rest.split('/').next().map(|run| RunId(run.to_owned()))
     };
-    // Anybody may listen under such names, and each is asked.
+    // Any user may listen under such names, so each is connected to.
     names_of(&prefix).iter().filter_map(run).take(RUNS).collect()
 }
 
-/// The process that began to listen at the other end.
+/// The process that listens at the other end.
 #[must_use]
 pub fn peer(stream: &impl AsFd) -> Option<i32> {
     let pid = getsockopt(stream, PeerCredentials).ok()?.pid();
-    // One that cannot be seen from here has the number 0.
+    // A process outside of our PID namespace has the number 0.
     (pid > 0).then_some(pid)
 }
 
-/// Looks if the other end is the same user or root.
+/// Returns true if the other end is the same user or root.
 #[must_use]
 pub fn is_trusted(stream: &impl AsFd) -> bool {
     let own = nix::unistd::geteuid().as_raw();
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-/// The names under which anybody listens in this role.
 fn names(run: &RunId, role: SocketRole) -> BTreeSet<String> {
     names_of(&prefix(run, role))
 }
 
 fn names_of(prefix: &str) -> BTreeSet<String> {
     let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    // Mostly nobody does, and the table is long where many people work.
+    // Usually there is none, and the table is long on a machine with many users.
     match table.contains(prefix) {
         true => names_in(&table, prefix),
         false => BTreeSet::new(),
@@ -196,7 +193,7 @@ mod tests {
         assert_eq!(peer(&stream), i32::try_from(std::process::id()).ok());
         assert!(!lives(&run, SocketRole::Control));
         drop(listener);
-        // A child that another test has just forked holds a copy until it is a program of its own.
+        // A child that another test has just forked holds a copy until it executes its program.
         let end = Instant::now() + Duration::from_secs(60);
         while lives(&run, SocketRole::Guard) {
             assert!(Instant::now() < end, "somebody listens still");

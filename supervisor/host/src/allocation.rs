@@ -1,6 +1,6 @@
-//! The job of Slurm's that this process runs in: when it ends, and how it is given back.
+//! The Slurm job that this process runs in: when it ends, and how it is requeued.
 //!
-//! Its daemons may be away or hang: each question has a deadline, and no answer changes nothing.
+//! Slurm's daemons may be unreachable or hang: each query has a deadline, and a missing answer changes nothing.
 
 use crate::guard::nodes::allocation;
 use crate::process::call::call;
@@ -9,30 +9,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::id::Ms;
 
-/// An answer is waited for this long; the programs give up by themselves after about ten seconds.
+/// Deadline of a query; Slurm's commands give up after about ten seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Slurm kills what does not end so long after SIGTERM, where its configuration does not say another time.
+/// Time between SIGTERM and SIGKILL, unless Slurm's configuration says otherwise.
 const KILL_WAIT: Ms = Ms::secs(30);
 
-/// How often Slurm is asked to leave out nodes, and the pause.
+/// How often Slurm is asked to exclude nodes, and the pause.
 const EXCLUSIONS: u32 = 20;
 const EXCLUSION: Duration = Duration::from_millis(500);
 
 /// The job that this process runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmAllocation {
-    /// Its number.
     pub job: String,
-    /// How often it was requeued.
     pub restarts: u32,
-    /// From SIGTERM to SIGKILL.
     pub kill_wait: Ms,
-    /// Its end, in seconds since 1970; `None`: it has none, or nobody says.
+    /// Its end, in seconds since 1970; `None`: it has none, or that is unknown.
     pub ends: Option<u64>,
     env: BTreeMap<String, String>,
 }
 
-/// Words of Slurm's about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct SlurmJobInfo {
     ends: Option<u64>,
@@ -40,15 +36,15 @@ struct SlurmJobInfo {
     may_requeue: bool,
     state: String,
     reason: String,
-    /// Nodes that it is not started on, as Slurm writes them.
+    /// Nodes that it must not start on, as Slurm writes them.
     excluded: String,
 }
 
-/// A request that was cut off is known so soon.
+/// Whether an interrupted request was accepted shows within this.
 const HEARD: Duration = Duration::from_secs(1);
 
 impl SlurmAllocation {
-    /// By the variables of this process; asks when it ends and how it is ended.
+    /// Finds the job by this process's variables, and asks when and how it ends.
     #[must_use]
     pub fn of_this_process(env: BTreeMap<String, String>) -> Option<Self> {
         let job = env.get("SLURM_JOB_ID")?.clone();
@@ -72,18 +68,18 @@ impl SlurmAllocation {
         Some(out)
     }
 
-    /// Asks when it ends; without an answer that is what it was.
+    /// Asks again when it ends; without an answer, the old value stays.
     pub fn look(&mut self) {
         if let Ok(said) = self.said() {
             self.ends = said.ends;
         }
     }
 
-    /// Asks Slurm to start it again, without the nodes that are lost: those are returned. It sends SIGTERM to all of the job at once, this
-    /// process too.
+    /// Asks Slurm to requeue the job, without the lost nodes, which are returned. Slurm at once sends SIGTERM to the
+    /// whole job, including this process.
     ///
     /// # Errors
-    /// Why it is not, in words.
+    /// Why it is not requeued, for the operator.
     pub fn requeue(&self) -> Result<Vec<String>, String> {
         let said = self.said()?;
         if !said.is_batch {
@@ -94,11 +90,11 @@ impl SlurmAllocation {
                 "it was submitted with --no-requeue, or the site's JobRequeue=0 holds (sbatch --requeue)".to_owned(),
             );
         }
-        // One that was cancelled is not wanted any more, and one that was preempted goes back by itself.
+        // A cancelled job is no longer wanted, and Slurm requeues a preempted one itself.
         if said.state != "RUNNING" && said.reason != "TimeLimit" {
             return Err(format!("it is {} ({}) already", said.state, said.reason));
         }
-        // With a single node this process would not be here.
+        // With a single node, this process would not be running.
         let list = self.env.get("SLURM_JOB_NODELIST");
         let has_several = list.is_some_and(|list| list.contains(['[', ',']));
         let lost = match has_several.then(|| allocation::ask(&self.env)) {
@@ -111,7 +107,7 @@ impl SlurmAllocation {
         Ok(self.exclude(lost, &said.excluded))
     }
 
-    /// Slurm ends all of the job at once, its own command too, which may have been heard before.
+    /// Slurm stops the whole job at once, including its own command, whose request may have been accepted before.
     fn was_heard(&self, why: String) -> Result<(), String> {
         std::thread::sleep(HEARD);
         let state = self.said().map(|now| now.state).unwrap_or_default();
@@ -125,7 +121,7 @@ impl SlurmAllocation {
         }
     }
 
-    /// Slurm takes this of a job that waits alone, which it does a moment later.
+    /// Slurm only accepts this for a pending job, which it becomes a moment later.
     fn exclude(&self, lost: Vec<String>, before: &str) -> Vec<String> {
         if lost.is_empty() {
             return lost;
@@ -149,7 +145,7 @@ impl SlurmAllocation {
 
     fn ask(&self, argv: &[&str]) -> Result<String, String> {
         let mut env = self.env.clone();
-        // Times as numbers: those of its own form are in a zone that it does not say.
+        // Times as numbers: Slurm's default format has no time zone.
         env.insert("SLURM_TIME_FORMAT".to_owned(), "%s".to_owned());
         env.retain(|name, _| !name.starts_with("SCONTROL_"));
         let said = call(argv, env, Utf8Path::new("/"), &[], PATIENCE)?;
@@ -169,7 +165,7 @@ fn read(text: &str) -> SlurmJobInfo {
             "ExcNodeList" if value != "(null)" => value.clone_into(&mut out.excluded),
             _ => {}
         }
-        // Whatever a person wrote stands behind it.
+        // What follows may contain text of the user.
         if name == "Command" {
             break;
         }
@@ -205,7 +201,7 @@ mod tests {
             (pending.ends, pending.is_batch, pending.may_requeue),
             (None, false, false)
         );
-        // A version that does not know the format of times says nothing that counts.
+        // A version that does not know this time format yields no end.
         assert_eq!(read("EndTime=2026-11-25T02:44:11").ends, None);
     }
 

@@ -1,7 +1,7 @@
-//! A Ray cluster that somebody else started, in its own words: what it has, and what it still holds of a driver that died.
+//! A Ray cluster that was started outside of the run: what it has, and what it still holds of a driver that died.
 //!
-//! The interpreter that will run the trainer is asked to join the cluster as the trainer will, to say what it sees and
-//! to leave again. Ray alone knows when a driver's job has ended there: its processes live on other machines.
+//! The trainer's interpreter joins the cluster as the trainer will, reports what it sees, and leaves. Only Ray knows
+//! when a driver's job has ended, because its processes run on other machines.
 
 use crate::interpreter;
 use crate::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
@@ -13,20 +13,17 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use supervise_trainers::python_command::PythonArgv;
 
-/// To join takes seconds. Ray itself tries one that is gone for a minute or more: the question knocks first.
+/// Joining takes seconds. Ray retries an unreachable cluster for a minute or more, so the port is tested first.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// A head on this machine takes a connection at once.
+/// A head on this machine accepts a connection at once.
 const KNOCK: Duration = Duration::from_secs(2);
-/// Longest address.
 const ADDRESS: u64 = 1000;
 const OUTPUT: usize = 1 << 20;
 const ERRORS: usize = 8 << 10;
-/// Of what is still held so many things are named.
 const NAMED: usize = 20;
-/// The answer stands behind this.
 const MARK: &str = "supervise-ray:";
 
-/// The question: address, checkpoint root, numbers of processes that were drivers of this run.
+/// The query. Arguments: address, checkpoint root, PIDs of this run's earlier drivers.
 const ASK: &str = r#"
 import sys, os, json, socket
 import ray
@@ -62,37 +59,31 @@ ray.shutdown()
 /// A cluster's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RayStatus {
-    /// Place where it answers.
     pub address: String,
-    /// Machines that live.
     pub nodes: u32,
-    /// GPUs on them.
     pub gpus: f64,
-    /// Jobs it still holds of this run's drivers that ended.
+    /// Jobs that it still holds of this run's exited drivers.
     pub held: Vec<String>,
 }
 
-/// Whom to ask, and about whom.
+/// Which cluster to query, and about which run.
 #[derive(Debug, Clone, Default)]
 pub struct RayQuery {
-    /// The trainer's command: its interpreter is asked.
     pub command: Vec<String>,
-    /// The workers' directory.
     pub cwd: Utf8PathBuf,
-    /// The workers' environment.
     pub env: BTreeMap<String, String>,
-    /// As `ray.init` takes it; empty: the one that `ray start` began on this machine.
+    /// As for `ray.init`; empty: the cluster that `ray start` started on this machine.
     pub address: String,
-    /// The checkpoint root, by which a job of this run is known.
+    /// The checkpoint root, which identifies this run's jobs.
     pub root: String,
-    /// Processes of this machine that were drivers of this run.
+    /// PIDs on this machine that were drivers of this run.
     pub drivers: Vec<i32>,
 }
 
-/// Asks. Blocks for as long as Ray takes: not for an event loop.
+/// Runs the query. Blocks as long as Ray takes: do not call it in an event loop.
 ///
 /// # Errors
-/// Why nothing is known, in words.
+/// Why nothing is known, for the operator.
 pub fn ask(query: &RayQuery) -> Result<RayStatus, String> {
     let python = interpreter(query);
     let mut env = query.env.clone();
@@ -116,7 +107,8 @@ pub fn ask(query: &RayQuery) -> Result<RayStatus, String> {
         .ok_or_else(|| "it gave no answer that can be understood".to_owned())
 }
 
-/// The head that `ray start` last began on this machine takes connections; whose it is, Ray alone knows.
+/// Returns true if the head that `ray start` last started on this machine accepts connections; only Ray knows whose
+/// it is.
 #[must_use]
 pub fn is_here(env: &BTreeMap<String, String>) -> bool {
     let above = ["RAY_TMPDIR", "TMPDIR"]
@@ -124,7 +116,7 @@ pub fn is_here(env: &BTreeMap<String, String>) -> bool {
         .filter_map(|name| env.get(name))
         .find(|dir| !dir.is_empty());
     let file = Utf8Path::new(above.map_or("/tmp", String::as_str)).join("ray/ray_current_cluster");
-    // Everybody may write there: a pipe would be waited for.
+    // Any user may write there; opening a pipe would block.
     let Some(file) = (std::fs::metadata(&file).is_ok_and(|m| m.is_file()))
         .then(|| std::fs::File::open(file).ok())
         .flatten()
@@ -139,7 +131,7 @@ pub fn is_here(env: &BTreeMap<String, String>) -> bool {
     found.any(|at| TcpStream::connect_timeout(&at, KNOCK).is_ok())
 }
 
-/// The interpreter of the command; of one that hides it, the one that is first in PATH.
+/// The interpreter of the command, or the first one in PATH if the command hides it.
 fn interpreter(query: &RayQuery) -> PythonArgv {
     interpreter::find(&query.command, &query.cwd, &query.env).unwrap_or_else(|_| PythonArgv {
         words: vec!["python3".to_owned()],
@@ -147,23 +139,20 @@ fn interpreter(query: &RayQuery) -> PythonArgv {
     })
 }
 
-/// A job that was submitted to a cluster, and how it is stopped there.
+/// A job that was submitted to a cluster, and how to stop it.
 #[derive(Debug, Clone, Default)]
 pub struct JobQuery {
-    /// Its name.
     pub id: String,
-    /// The command that stops it and waits until it has ended.
     pub argv: Vec<String>,
-    /// The workers' directory.
     pub cwd: Utf8PathBuf,
-    /// The workers' environment.
     pub env: BTreeMap<String, String>,
 }
 
-/// Stops a job, and returns when Ray says that it has ended, or that there is none. Blocks: not for an event loop.
+/// Stops a job, and returns when Ray says that it has ended or does not exist. Blocks: do not call it in an event
+/// loop.
 ///
 /// # Errors
-/// Why that is not known, in words.
+/// Why its end is unknown, for the operator.
 pub fn end_job(query: &JobQuery) -> Result<(), String> {
     let said =
         run(&query.argv, &query.cwd, query.env.clone()).map_err(|e| format!("`{}`: {e}", query.argv.join(" ")))?;
@@ -176,7 +165,7 @@ pub fn end_job(query: &JobQuery) -> Result<(), String> {
     Err(hint(&why).map_or_else(|| why.clone(), |more| format!("{why} ({more})")))
 }
 
-/// Advice about a cluster that asks for a token, or is sent one that it does not expect.
+/// Advice about a cluster that requires a token, or rejects one that it does not expect.
 #[must_use]
 pub fn hint(why: &str) -> Option<&'static str> {
     let why = why.to_lowercase();
@@ -201,7 +190,6 @@ fn run(argv: &[String], cwd: &Utf8Path, mut env: BTreeMap<String, String>) -> Re
     })
 }
 
-/// The line of a traceback that says what happened.
 fn last_words(errors: &str) -> String {
     let line = errors
         .lines()
@@ -214,7 +202,7 @@ fn last_words(errors: &str) -> String {
         .collect()
 }
 
-/// Reads the answer. Ray prints what it likes before it.
+/// Parses the answer. Ray may print anything before it.
 fn understand(output: &str) -> Option<RayStatus> {
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK))?;
     let mut said: RayStatus = serde_json::from_slice(answer.as_bytes()).ok()?;

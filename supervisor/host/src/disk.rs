@@ -1,4 +1,4 @@
-//! Small changes on a disk, each durable when it returns, where nothing else is said.
+//! Small changes on disk, each durable on return unless noted.
 
 mod private;
 
@@ -10,21 +10,19 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-/// Bytes copied at once.
 const PIECE: usize = 4 << 20;
 
-/// How a file's bytes come into another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloneMode {
-    /// Blocks are shared until one of the two is written.
+    /// Share blocks until one of the two is written.
     Reflink,
-    /// Every byte is copied.
     Bytes,
-    /// Blocks are shared where the file system can, else bytes are copied.
+    /// Share blocks if the file system can, otherwise copy.
     Either,
 }
 
-/// Copies a file with its times, so that a copy is no later save. `copied` hears of each piece, and may end it with an error.
+/// Copies a file with its times, so that a copy does not look like a later save. `copied` receives the size of each
+/// chunk and may stop with an error.
 pub(crate) fn clone_file(
     source: &mut File,
     to: &Utf8Path,
@@ -49,7 +47,7 @@ pub(crate) fn clone_file(
     target.sync_all()
 }
 
-/// Copies all bytes from where both files stand.
+/// Copies all bytes from the current offsets on.
 pub(crate) fn copy_bytes(
     from: &mut File,
     to: &mut File,
@@ -67,7 +65,7 @@ pub(crate) fn copy_bytes(
     }
 }
 
-/// Removes a file or a directory with all in it; what is not there is gone already.
+/// Removes a file or a directory tree; a missing path is not an error.
 pub(crate) fn remove_tree(path: &Utf8Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -79,7 +77,7 @@ pub(crate) fn remove_tree(path: &Utf8Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Removes a directory that holds directories at most: fails where a file is in it.
+/// Removes a tree that contains only directories; fails if there is a file in it.
 pub(crate) fn remove_empty(path: &Utf8Path) -> io::Result<()> {
     let entries = match path.read_dir_utf8() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -97,7 +95,7 @@ pub(crate) fn remove_empty(path: &Utf8Path) -> io::Result<()> {
 /// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Utf8Path) -> io::Result<()> {
     match File::open(dir)?.sync_all() {
-        // Some network file systems refuse to sync a directory; a rename is as durable as they make it.
+        // Some network file systems refuse to sync a directory; a rename there is as durable as they make it.
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
         other => other,
     }

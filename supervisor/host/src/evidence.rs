@@ -1,9 +1,10 @@
-//! `supervise __evidence`: what the machine shows of an attempt that failed or stands still, gathered before it is gone.
+//! `supervise __evidence`: collects what the machine shows of an attempt that failed or stalled, before it is gone.
 //!
-//! A helper of its own: it reads `/proc`, the kernel's log and files on mounts that may hang, and nobody waits for it for long. What a
-//! decision may need comes first, as one line on standard output ([`Facts`]); the files in `attempts/N/evidence/` are written
-//! after that. When the attempt's last process is gone it is told how the attempt ended ([`AttemptEnd`]), and answers with the cause that the
-//! logs tell ([`LogCause`]), a second line. Everything has a bound in time and size, and what could not be read says why.
+//! A separate helper, because it reads `/proc`, the kernel log and files on mounts that may hang; the supervisor does
+//! not wait for it for long. What a decision may need comes first, as one line on standard output ([`MachineFacts`]);
+//! then the files in `attempts/N/evidence/` are written. When the attempt's last process has exited, the helper is
+//! told how the attempt ended ([`AttemptEnd`]) and answers with a second line, the cause according to the logs
+//! ([`LogCause`]). Everything is bounded in time and size, and what could not be read includes the reason.
 
 mod dumps;
 mod endings;
@@ -41,66 +42,56 @@ use supervise_core::id::{ProcRef, RunId};
 use supervise_core::observe::machine::MachineFacts;
 use supervise_core::rulebook::failure_line::FailureLine;
 
-/// The directory of an attempt's evidence, in the attempt's.
+/// Name of the evidence directory in an attempt's directory.
 pub const DIRECTORY: &str = "evidence";
 pub use error_files::error_file;
 pub use flight::RECORDS;
-/// Bytes of one file.
 const FILE: usize = 1 << 20;
-/// How far the helper gives way once nobody waits for it.
 const NICE: i32 = 10;
-/// A launch that was decided by its answer takes about as long as this.
 const LAUNCH: Duration = Duration::from_millis(30);
-/// The end of the attempt is waited for this long, for the list of its exits.
+/// How long it waits for the end of the attempt, for the list of exits.
 const END_MS: u16 = 20_000;
-/// Its last process may take as long as this to end.
 const GONE: Duration = Duration::from_secs(3600);
 
-/// The evidence to gather.
+/// What evidence to collect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvidenceOrder {
-    /// The attempt's directory.
     pub attempt: Utf8PathBuf,
-    /// The run.
     pub run: RunId,
-    /// Processes that are known to be the attempt's: the guard, the workers.
+    /// Processes known to belong to the attempt: the guard, the workers.
     pub known: Vec<ProcRef>,
-    /// The workers, by id.
     pub workers: Vec<ProcRef>,
-    /// Their command, secrets redacted.
     pub argv: Vec<String>,
     /// Time since the launch, in milliseconds.
     pub age_ms: u64,
-    /// The checkpoint root.
     pub root: Option<Utf8PathBuf>,
-    /// It stands still and lives: where it stands is told as well.
+    /// The attempt is running but stalled: collect stacks as well.
     pub still: bool,
-    /// The job of Slurm it runs in.
     pub slurm_job: Option<String>,
-    /// Places where Ray may keep the logs of this attempt.
+    /// Directories where Ray may keep this attempt's logs.
     pub ray: Vec<Utf8PathBuf>,
-    /// Values that are hidden wherever output is quoted.
+    /// Values redacted in quoted output.
     pub secrets: Vec<String>,
-    /// The user's lines that tell a failure.
+    /// The user's own patterns for failures.
     #[serde(default)]
     pub rules: Vec<FailureLine>,
-    /// All its processes are gone: only the logs are to be read.
+    /// All its processes have exited: only read the logs.
     #[serde(default)]
     pub logs_alone: bool,
 }
 
-/// No process of the attempt is left: its logs are whole.
+/// No process of the attempt is left, so its logs are complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptEnd {
-    /// The first end that was a failure, as a shell tells it.
+    /// The first failing exit status, as a shell reports it.
     pub exit: Option<i32>,
 }
 
-/// Argument of a helper whose standard error is the kernel's log, to be read on from where it stands.
+/// Argument of a helper whose standard error is the kernel log, opened at the launch.
 const LOGGED: &str = "--logged";
 
-/// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
-/// ended. `log`: see [`kernel_log::from_now`].
+/// The helper's command. It reads an [`EvidenceOrder`] as a line and answers with a line of [`MachineFacts`]. Closing
+/// its input means that the attempt has ended. `log`: see [`kernel_log::from_now`].
 #[must_use]
 pub fn command(exe: &Path, log: Option<File>) -> Command {
     let mut command = Command::new(own_program(exe));
@@ -110,17 +101,16 @@ pub fn command(exe: &Path, log: Option<File>) -> Command {
         .args(log.as_ref().map(|_| LOGGED))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    // Out of reach of the terminal's interrupt.
     command
         .stderr(log.map_or_else(Stdio::null, Stdio::from))
         .process_group(0);
     command
 }
 
-/// The helper itself. Returns the exit code.
+/// Runs the helper. Returns the exit code.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
-    // A supervisor that is killed waits for nobody, and whoever goes on with the run gathers its own.
+    // If the supervisor is killed, its successor collects its own evidence.
     if prctl::set_pdeathsig(Signal::SIGKILL).is_err() {
         return 1;
     }
@@ -138,7 +128,7 @@ pub fn main(args: &[OsString]) -> i32 {
         return 1;
     };
     supervise_config::know_values(&order.secrets);
-    // The table of classes is made ready while the others are ended.
+    // The failure classes are compiled while the processes are still being stopped.
     let reader = std::thread::spawn({
         let rules = order.rules.clone();
         move || LogReader::new(&rules)
@@ -158,13 +148,12 @@ pub fn main(args: &[OsString]) -> i32 {
         let tails = if order.still { Vec::new() } else { tails::files(&order) };
         let exits = text.map(|text| ("exits.json".to_owned(), text));
         write_all(&order, exits.into_iter().chain(tails));
-        // A program that is asked may hang: then the supervisor ends us.
+        // An external program may hang: then the supervisor kills us.
         drop(writer.join());
     }
     0
 }
 
-/// Tells the supervisor something, a line. Whoever wanted it may be gone.
 fn say<T: Serialize>(what: &T) {
     if let Ok(line) = wire::encode(what) {
         let mut output = io::stdout().lock();
@@ -172,7 +161,7 @@ fn say<T: Serialize>(what: &T) {
     }
 }
 
-/// Writes down what is for people. The next launch is in a hurry.
+/// Writes the files for the operator, with low priority: the next launch needs the machine.
 fn write_down(order: &EvidenceOrder, files: EvidenceFiles) {
     crate::process::give_way(NICE);
     std::thread::sleep(LAUNCH);
@@ -183,13 +172,13 @@ fn write_all(order: &EvidenceOrder, files: impl IntoIterator<Item = (String, Str
     let dir = order.attempt.join(DIRECTORY);
     for (name, text) in files {
         if write(&dir, &name, &text).is_err() {
-            // The next file will not fare better.
+            // The next file would fail, too.
             return;
         }
     }
 }
 
-/// The word that no process is left; `None` where nobody says so any more.
+/// Waits for the message that no process is left; `None` if it cannot come any more.
 fn wait_for_gone(input: &mut BufReader<File>) -> Option<AttemptEnd> {
     // It may have come with the order.
     if input.buffer().is_empty() {
@@ -204,7 +193,7 @@ fn wait_for_gone(input: &mut BufReader<File>) -> Option<AttemptEnd> {
 
 type EvidenceFiles = Vec<(String, String)>;
 
-/// Evidence that is gone soon, and evidence that a decision may need.
+/// Collects evidence that will soon be gone, or that a decision may need.
 fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFiles) {
     let mut files = EvidenceFiles::new();
     let procs = if order.still {
@@ -215,11 +204,11 @@ fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFi
     let answering = dumps::answering(&procs);
     let mut stacks = String::new();
     if order.still {
-        // A driver that does not answer takes as long as it is given.
+        // A hanging GPU driver takes all the time it is given.
         let gpus = std::thread::spawn(outside::gpus);
         stacks = stacks::text(order, &procs, &answering);
         files.push(("sockets.txt".to_owned(), stacks::sockets(order)));
-        // The last lines tell by their times which rank fell silent first.
+        // The times of the last lines show which rank went silent first.
         files.extend(tails::files(order));
         files.extend(gpus.join().ok().flatten());
     }
@@ -234,13 +223,13 @@ fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFi
     ));
     let room = memory_disk::look(order.root.as_deref());
     files.push(("memory.txt".to_owned(), room.text()));
-    // Their directory goes with the attempt.
+    // Their directory is deleted with the attempt.
     files.extend(outside::ray(order));
     let collectives = flight::look(order).map(|(found, text)| {
         files.push(("collectives.txt".to_owned(), text));
         found
     });
-    // The last look: it ends them.
+    // Comes last, because it ends the processes.
     let dumps = dumps::take(order, &procs, &answering);
     if order.still {
         let text = [dumps.stacks.table(), stacks, dumps.text].concat();
@@ -264,13 +253,11 @@ fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFi
     (facts, files)
 }
 
-/// Evidence that stays for a while.
 fn later(order: &EvidenceOrder) -> impl Iterator<Item = (String, String)> {
     let gpus = (!order.still).then(outside::gpus).into_iter().flatten();
     gpus.into_iter().chain(outside::slurm(order))
 }
 
-/// Writes a file of evidence, without its secrets.
 fn write(dir: &Utf8Path, name: &str, text: &str) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut options = OpenOptions::new();
@@ -283,7 +270,6 @@ fn write(dir: &Utf8Path, name: &str, text: &str) -> io::Result<()> {
         .write_all(bytes.get(..bytes.len().min(FILE)).unwrap_or_default())
 }
 
-/// Until nobody holds the other end of the input, or long enough.
 fn wait_for_end(input: &mut BufReader<File>) {
     let mut fds = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::from(END_MS)).is_ok_and(|n| n > 0) {
@@ -295,7 +281,6 @@ fn wait_for_end(input: &mut BufReader<File>) {
 pub(crate) mod tests {
     use super::*;
 
-    /// An order about these workers.
     pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> EvidenceOrder {
         EvidenceOrder {
             attempt,

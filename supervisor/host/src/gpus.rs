@@ -1,4 +1,5 @@
-//! The GPUs of this machine, in the words of `nvidia-smi`: a process of its own, for its calls can hang for ever on a sick device.
+//! The GPUs of this machine, by `nvidia-smi`: a separate process, because its calls can hang forever on a broken
+//! device.
 
 use crate::evidence::said;
 use std::os::unix::process::CommandExt;
@@ -9,20 +10,20 @@ use supervise_core::event::gpu::{
     owners, wanted_words,
 };
 
-/// It is given up after this; where it hangs in the kernel it is left there.
+/// Time limit; a process that hangs in the kernel is abandoned.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Devices and who uses them.
+/// Devices, and the processes that use them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuReport {
-    /// All that the driver lists; empty where there is no driver.
+    /// All devices that the driver lists; empty if there is no driver.
     pub devices: Vec<Device>,
-    /// Processes on them; asked only where one that is named is not empty.
+    /// Processes on them; only queried if `named` is not empty.
     pub owners: Vec<GpuProcess>,
 }
 
-/// The program that says what the devices do, a line a second and device, until nobody reads it any more: to be started. Asking anew
-/// each time would cost a hundred times the processor time.
+/// A command that prints device activity, one line per second and device, until its output is closed. Starting it for
+/// each sample would cost a hundred times the CPU time.
 #[must_use]
 pub fn follow(named: &GpuIds) -> Command {
     let mut command = Command::new("nvidia-smi");
@@ -30,7 +31,6 @@ pub fn follow(named: &GpuIds) -> Command {
     if let Some(words) = wanted_words(named) {
         command.arg(format!("--id={words}"));
     }
-    // Out of reach of the terminal's interrupt.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -40,16 +40,16 @@ pub fn follow(named: &GpuIds) -> Command {
     command
 }
 
-/// Asks; `rows`: beside, what became of broken rows of their memory. Blocks, at most twice the limit.
+/// Queries the GPUs; `rows`: also the remapped rows of their memory. Blocks, at most for twice the limit.
 ///
 /// # Errors
-/// There is a driver, and it does not say.
+/// There is a driver, but it gives no answer.
 pub fn look(named: &GpuIds, rows: bool) -> Result<GpuReport, String> {
     std::thread::scope(|scope| {
         let ask = || query("remapped-rows", ROW_FIELDS).unwrap_or_default();
         let beside = rows.then(|| std::thread::Builder::new().spawn_scoped(scope, ask));
         let mut gpus = devices_and_owners(named)?;
-        // Drivers and devices that do not know the question leave nothing known.
+        // Drivers and devices that do not support this query leave it unknown.
         if let Some(Ok(text)) = beside.and_then(Result::ok).map(|thread| thread.join()) {
             note_rows(&mut gpus.devices, &text);
         }

@@ -1,13 +1,14 @@
-//! The guard: one process per attempt that outlives its driver.
+//! The guard: one process per attempt that outlives its supervisor.
 //!
-//! `supervise __guard` is our own program, executed again. It is single-threaded and never waits for anything but
-//! `poll`: it is the parent of the workers and the adoptive parent of whatever they leave behind, drains their
-//! output so that no pipe ever fills, and holds one end of a leash, a stream socket whose other end is the
-//! driver's. When the leash breaks it goes on and waits for a newer term on an abstract socket; when nobody comes
-//! it ends the tree and itself. When the guard itself is killed, the workers die with it, and what they left is ended
-//! by its [`keeper`]; where that was killed too, it is found by its marks (see [`crate::process::tree`]).
+//! `supervise __guard` is our own program, executed again. It is single-threaded and blocks only in `poll`. It is the
+//! parent of the workers and the subreaper of whatever they leave behind, and it reads their output so that no pipe
+//! ever fills. It holds one end of the guard connection, a stream socket whose other end is the supervisor's. If the
+//! connection breaks, the guard carries on and waits for a newer term on an abstract socket; if none connects in
+//! time, it kills the tree and exits. If the guard itself is killed, the workers die with it and its [`keeper`] kills
+//! what they left; if the keeper was killed too, the processes are found by their marks (see
+//! [`crate::process::tree`]).
 //!
-//! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
+//! This file holds the supervisor's side, [`spawn`] and [`find`], and the entry point [`main`].
 
 mod connection;
 mod counters;
@@ -53,9 +54,10 @@ use std::process::{Child, Command, Stdio};
 use supervise_core::event::scan::ScanRule;
 use supervise_core::id::{ActId, RunId};
 
-/// Runs the guard in this process until its work is done; to be called before any thread is made.
+/// Runs the guard in this process until its work is done. Call it before creating any thread.
 ///
-/// The order is read from standard input, the leash is standard output; both are replaced by `/dev/null`.
+/// The order is read from standard input, and standard output is the guard connection; both are replaced by
+/// `/dev/null`.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     match launch::begin(args.iter().any(|a| a == PRIMED || a == DRAFTED)) {
@@ -64,7 +66,7 @@ pub fn main(args: &[OsString]) -> i32 {
             let scratch = guard.order.scratch.clone();
             let code = guard.run();
             tether.release();
-            // The sockets of guard and keeper are closed: the next attempt need not wait for this.
+            // The guard's and the keeper's sockets are closed, so the next attempt does not wait for this.
             if let Some(Err(e)) = scratch.map(|dir| scratch::clear(&dir)) {
                 tracing::warn!("an attempt's own directory cannot be deleted: {e}");
             }
@@ -75,11 +77,12 @@ pub fn main(args: &[OsString]) -> i32 {
     }
 }
 
-/// Starts a guard with its order; returns the driver's end of the leash, non-blocking, and the process.
+/// Starts a guard with its order. Returns the supervisor's end of the guard connection, non-blocking, and the
+/// process.
 ///
-/// Nothing here waits: the order goes through memory. The guard answers with `Launched` or `LaunchFailed`. The caller's
-/// child, which it must reap, becomes the guard's keeper, and ends after it with its exit code. `exe` must be an absolute
-/// path.
+/// Does not block: the order is passed in memory. The guard answers with `Launched` or `LaunchFailed`. The child,
+/// which the caller must reap, becomes the guard's keeper; it exits after the guard, with the guard's exit code.
+/// `exe` must be an absolute path.
 ///
 /// # Errors
 /// The program cannot be executed, or the order is too long.
@@ -107,26 +110,23 @@ fn encode(order: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// The word after an order, at which the guard begins. Without it nothing is started: whoever prepared the order may have died before
-/// it was allowed.
+/// The byte after an order that starts the guard. Without it nothing is started: the supervisor may have died after
+/// preparing the order and before it was allowed to launch.
 const GO: u8 = b'.';
 
-/// An order is a line, so that it is read before the word comes.
 fn encode_order(order: &GuardOrder) -> io::Result<Vec<u8>> {
     let mut line = encode(order)?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Argument of a guard whose standard error is a [`Primer`].
 const PRIMED: &str = "--primed";
-/// The same where it starts interpreters ahead, which `ps` shows.
 const DRAFTED: &str = "--drafted";
 
-/// Known before there is an order: a relaunch need neither make it nor read it.
+/// What is known before there is an order; passing it early saves making and parsing it during a relaunch.
 #[derive(Debug, Serialize, Deserialize)]
 struct Primer<'a> {
-    /// Meaning of lines, for an order that leaves it out.
+    /// Rules for an order that leaves them out.
     rules: Cow<'a, [ScanRule]>,
     draft: Option<Cow<'a, DraftOrder>>,
 }
@@ -142,28 +142,27 @@ fn start(exe: &Utf8Path, order: Stdio, primer: Option<(&str, File)>) -> io::Resu
         .stdin(order)
         .stdout(Stdio::from(OwnedFd::from(theirs)))
         .stderr(primer.map_or_else(Stdio::null, |(_, primer)| Stdio::from(primer)))
-        // Out of reach of the terminal's signals from the first moment; a session of its own follows.
+        // Keeps the terminal's signals away from the start; the guard gets its own session later.
         .process_group(0)
         .spawn()?;
     Ok((ours, child))
 }
 
-/// A guard that was started ahead and waits for its order, so that a relaunch need not wait for a program to load.
-/// It ends by itself when its driver does.
+/// A guard started in advance that waits for its order, so that a relaunch does not wait for a program to load. It
+/// exits when the supervisor does.
 #[derive(Debug)]
 pub struct StandbyGuard {
     order: File,
-    /// The act whose order it has.
     offered: Option<ActId>,
     connection: UnixStream,
     child: Child,
 }
 
-/// Room for an order on its way to a waiting guard; a longer one starts a guard of its own.
+/// Pipe capacity for an order to a waiting guard; a longer order starts a new guard.
 const STANDBY_ORDER: i32 = 1 << 20;
 
-/// Starts a guard that waits for its order, which may leave the rules out; with a draft of it the interpreters of its workers
-/// import ahead meanwhile.
+/// Starts a guard that waits for its order, which may leave out the rules. If a draft of the order is given, the
+/// workers' interpreters pre-import meanwhile.
 ///
 /// # Errors
 /// The program cannot be executed, or rules and draft are too long.
@@ -186,28 +185,28 @@ pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&DraftOrder>) -
 }
 
 impl StandbyGuard {
-    /// Its process, for whoever sweeps.
+    /// Its process id, for cleanup.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets it end; the process is returned, to be reaped.
+    /// Lets it exit; returns the process, to be reaped.
     #[must_use]
     pub fn dismiss(self) -> Child {
         self.child
     }
 
-    /// The act whose order it has.
+    /// The act whose order it was given.
     #[must_use]
     pub fn offered(&self) -> Option<ActId> {
         self.offered
     }
 
-    /// Gives it the order of an act to read, its one and only; it begins at [`Self::go`].
+    /// Sends it the order of an act. This works once; the attempt starts at [`Self::go`].
     ///
     /// # Errors
-    /// It is gone, or the order is too long for it. It is of no use then: a part of an order is no order.
+    /// The guard has exited, or the order is too long for it. Discard it then: it may have read part of the order.
     pub fn offer(&mut self, act: ActId, order: &GuardOrder) -> io::Result<()> {
         let line = encode_order(order)?;
         match self.order.write(&line)? == line.len() {
@@ -217,10 +216,10 @@ impl StandbyGuard {
         Ok(())
     }
 
-    /// Lets it begin; as [`spawn`].
+    /// Starts the attempt; otherwise like [`spawn`].
     ///
     /// # Errors
-    /// It is gone: the process is returned, to be reaped.
+    /// The guard has exited: the process is returned, to be reaped.
     pub fn go(mut self) -> Result<(UnixStream, Child), Child> {
         match self.order.write(&[GO]) {
             Ok(1) => Ok((self.connection, self.child)),
@@ -229,8 +228,8 @@ impl StandbyGuard {
     }
 }
 
-/// Finds the living guard of a run; none where nobody listens. The stream does not block, its first message must be
-/// `Take`.
+/// Connects to the running guard of a run; `None` if there is none. The stream is non-blocking, and the first message
+/// must be `Take`.
 ///
 /// # Errors
 /// The guard does not accept connections (`WouldBlock`).

@@ -1,6 +1,6 @@
-//! Places in a worker's output that are shown to nobody, noted in `worker-R.log.hide` by whoever wrote it.
+//! Ranges of a worker's output that must not be shown, listed in `worker-R.log.hide` by the log writer.
 //!
-//! A reader takes them for what they are: bytes of the file beside which they lie. A line that is torn or no place is passed over.
+//! Readers treat them as byte ranges of the log beside the file. A torn or invalid line is skipped.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::borrow::Cow;
@@ -10,29 +10,24 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
-/// Bytes that are read of the places of one log: more are never written.
+/// Most bytes read of one log's ranges; longer files are never written.
 const LIMIT: u64 = 32 << 20;
-/// A log that is being rotated is opened again after this long.
 const AGAIN: Duration = Duration::from_millis(2);
-/// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
-/// So often.
 const TRIES: u32 = 5;
-/// Stands for what is hidden.
 const HIDDEN: &[u8] = b"***";
 
-/// The file of places beside a log.
+/// The file of hidden ranges beside a log.
 #[must_use]
 pub fn beside(log: &Utf8Path) -> Utf8PathBuf {
     Utf8PathBuf::from(format!("{log}.hide"))
 }
 
-/// Places of one log, in order.
+/// Hidden ranges of one log, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HiddenPlaces(Vec<Range<u64>>);
 
 impl HiddenPlaces {
-    /// Takes in whole lines.
     fn add(&mut self, lines: &[u8]) {
         for line in lines.split(|b| *b == b'\n') {
             let place = std::str::from_utf8(line).ok().and_then(|line| {
@@ -52,8 +47,8 @@ impl HiddenPlaces {
         });
     }
 
-    /// Bytes that stand at this place of the log, without those to hide: `***` stands for them. `within`: the byte before them is
-    /// hidden, and told of already; the answer is that of their last one.
+    /// The log's bytes at this offset, with hidden ranges replaced by `***`. `within`: whether the byte before them
+    /// is hidden, and `***` was already written for it; updated to the last byte.
     #[must_use]
     pub fn hide<'a>(&self, at: u64, bytes: &'a [u8], within: &mut bool) -> Cow<'a, [u8]> {
         let end = at.saturating_add(length(bytes));
@@ -93,28 +88,25 @@ fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// A log that is read from its beginning on, or from anywhere, with the places to hide in it.
+/// A log with its hidden ranges, read from the beginning or from any offset.
 #[derive(Debug)]
 pub struct HiddenLog {
     path: Utf8PathBuf,
     file: File,
     inode: u64,
     notes: Option<File>,
-    /// Bytes of the notes that were taken in.
     noted: u64,
     places: HiddenPlaces,
-    /// Place in the log, and whether the byte before it is hidden.
     at: u64,
     within: bool,
-    /// Bytes for a reader that asked for fewer.
     unread: Vec<u8>,
 }
 
 impl HiddenLog {
-    /// Opens a log, and what lies beside it. It may be rotated at that very moment.
+    /// Opens a log and its hidden ranges. It may be rotated at the same time.
     ///
     /// # Errors
-    /// It cannot be opened, or is no file.
+    /// It cannot be opened, or is not a file.
     pub fn open(path: &Utf8Path) -> io::Result<Self> {
         let open = |path: &Utf8Path| {
             let mut options = OpenOptions::new();
@@ -163,13 +155,13 @@ impl HiddenLog {
         self.inode
     }
 
-    /// Place of the next byte.
+    /// Offset of the next byte.
     #[must_use]
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Goes to a place.
+    /// Moves to an offset.
     ///
     /// # Errors
     /// The file cannot be read there.
@@ -179,7 +171,7 @@ impl HiddenLog {
         Ok(())
     }
 
-    /// The next bytes as they are, and where they stand; none: it ends here for now.
+    /// The next bytes unchanged; empty: the log ends here for now.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -196,8 +188,8 @@ impl HiddenLog {
         Ok(bytes)
     }
 
-    /// The next bytes without those to hide. Where all of them are hidden and told of, the answer is `Some` of nothing; `None`: the log
-    /// ends here for now.
+    /// The next bytes without hidden ranges. `Some` of an empty vector: all of them are hidden and `***` was already
+    /// returned; `None`: the log ends here for now.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -207,22 +199,22 @@ impl HiddenLog {
         if bytes.is_empty() {
             return Ok(None);
         }
-        // Places are noted before their bytes are written.
+        // Ranges are written before their bytes.
         self.look();
         Ok(Some(self.places.hide(at, &bytes, &mut self.within).into_owned()))
     }
 
-    /// Bytes that were read of this place, without those to hide.
+    /// Removes hidden ranges from bytes that were read at this offset.
     #[must_use]
     pub fn hide(&mut self, at: u64, bytes: &[u8]) -> Vec<u8> {
         self.look();
         self.places.hide(at, bytes, &mut false).into_owned()
     }
 
-    /// Takes in what was noted since the last look. What cannot be read hides nothing.
+    /// Reads new hidden ranges. What cannot be read hides nothing.
     fn look(&mut self) {
         if self.notes.is_none() {
-            // The first place of this log was noted after it was opened.
+            // The first range of this log may have been added after it was opened.
             let Ok(notes) = File::open(beside(&self.path)) else {
                 return;
             };
@@ -248,10 +240,9 @@ impl HiddenLog {
     }
 }
 
-/// The log is read as its readers see it.
 impl Read for HiddenLog {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        // What stands for hidden bytes may be longer than they are.
+        // `***` may be longer than what it hides.
         while self.unread.is_empty() {
             match HiddenLog::read(self, CHUNK)? {
                 Some(bytes) => self.unread = bytes,

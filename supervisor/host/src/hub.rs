@@ -1,13 +1,12 @@
-//! Hugging Face's own command line.
+//! Hugging Face's command-line tool.
 
 use camino::Utf8Path;
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Its name.
 const HF: &str = "hf";
 
-/// Asks for its version: it is there, and it starts.
+/// Runs `hf version`, to check that it is installed and works.
 ///
 /// # Errors
 /// It cannot be started.
@@ -21,7 +20,7 @@ pub fn version() -> io::Result<ExitStatus> {
     command.status()
 }
 
-/// Uploads a model's directory to a repository; its own words go to standard error.
+/// Uploads a model's directory to a repository; the tool's messages go to standard error.
 ///
 /// # Errors
 /// It cannot be started.

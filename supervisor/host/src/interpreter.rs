@@ -1,9 +1,9 @@
-//! Packages of the interpreter that will run the trainer: it is asked, once, with a deadline.
+//! Packages of the interpreter that will run the trainer: it is queried once, with a deadline.
 //!
-//! Neither the trainer nor torch is imported: versions come from the metadata of packages, and where the trainer would be imported
-//! from, and the version file that lies there, decide over what the metadata says (a source checkout in the working
-//! directory or in PYTHONPATH wins over an installed package, and has no metadata at all). What runs of the user's own is what
-//! runs at every start of this interpreter: `sitecustomize`, `usercustomize` and `.pth` files.
+//! Neither the trainer nor torch is imported. Versions come from package metadata, but the location that the trainer
+//! would be imported from, and the version file there, take precedence: a source checkout in the working directory or
+//! in PYTHONPATH wins over an installed package, and has no metadata. User code runs only if it runs at every start
+//! of this interpreter: `sitecustomize`, `usercustomize` and `.pth` files.
 
 use crate::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -16,25 +16,21 @@ use supervise_trainers::TrainerAdapter;
 use supervise_trainers::python_command::{PythonArgv, PythonCommand, SHEBANG_LIMIT, python_command, shebang};
 use supervise_trainers::registry::adapters;
 
-/// It has this long: a cold start from a network file system takes seconds.
+/// Time limit: a cold start from a network file system takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An answer is a kilobyte; what is printed at the start of the interpreter may stand before it.
+/// Longest output: an answer is a kilobyte, but the interpreter's startup may print something before it.
 const OUTPUT: usize = 256 << 10;
-/// Of its complaints the last lines are told.
+/// Bytes of its standard error that are shown, the last ones.
 const ERRORS: usize = 4 << 10;
-/// Entries of PATH that are tried.
 const PATH_LIMIT: usize = 256;
-/// Directories where programs are looked for when the environment has no PATH.
+/// Directories that are searched for programs if the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// A text of the answer is no longer than this.
 const TEXT: usize = 1024;
-/// The answer stands behind this.
 const MARK: &str = "supervise-interpreter:";
 
-/// Packages beside the trainer's that matter.
 const BESIDE: [&str; 5] = ["ray", "torch", "megatron-core", "hydra-core", "omegaconf"];
 
-/// The question. What is imported for it is looked for without the working directory, whose files may have any name.
+/// The query. Its own imports skip the working directory, where a file may have any name.
 const ASK: &str = r#"
 import sys
 path = sys.path[:]
@@ -67,19 +63,15 @@ print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "pytho
 /// Answer of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonInfo {
-    /// The interpreter's own path.
     pub program: String,
-    /// Its version.
     pub python: String,
-    /// Versions of the packages that matter, by the names they are installed by.
     pub packages: BTreeMap<String, String>,
-    /// The trainer's package.
     #[serde(skip)]
     pub package: String,
-    /// Place where the trainer's package would be imported from, by its name; `None`: it cannot be imported.
+    /// Where each trainer's package would be imported from; `None`: it cannot be imported.
     #[serde(flatten)]
     pub sources: BTreeMap<String, Option<PackageSource>>,
-    /// The trainer surely is nowhere where this interpreter looks: a call of it fails.
+    /// The trainer is certainly not installed for this interpreter, so calling it fails.
     #[serde(default)]
     pub absent: bool,
 }
@@ -87,20 +79,19 @@ pub struct PythonInfo {
 /// A package as it would be imported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageSource {
-    /// Its directory.
     pub at: String,
     /// Content of its own version file.
     pub version: Option<String>,
 }
 
 impl PythonInfo {
-    /// Place where the trainer's package would be imported from; `None`: it cannot be imported.
+    /// Where the trainer's package would be imported from; `None`: it cannot be imported.
     #[must_use]
     pub fn source(&self) -> Option<&PackageSource> {
         self.sources.get(&self.package)?.as_ref()
     }
 
-    /// The version of the trainer that would run; `None` where it cannot be imported or does not say it.
+    /// The version of the trainer that would run; `None` if it cannot be imported or has no version.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         let source = self.source()?;
@@ -109,10 +100,11 @@ impl PythonInfo {
     }
 }
 
-/// Asks the interpreter that a command starts, in the directory and environment of the launch. `package`: the trainer's.
+/// Queries the interpreter that a command starts, in the directory and environment of the launch. `package`: the
+/// trainer's.
 ///
 /// # Errors
-/// Why it is not known, in words.
+/// Why it is unknown, for the operator.
 pub fn ask(
     command: &[String],
     cwd: &Utf8Path,
@@ -122,7 +114,7 @@ pub fn ask(
     let python = find(command, cwd, env)?;
     let mut all = env.clone();
     all.extend(python.env.iter().cloned());
-    // Nothing is to be written beside the user's files for this.
+    // Do not write bytecode beside the user's files for this.
     all.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
     let env: Vec<(String, String)> = all.into_iter().collect();
     let mut argv = python.words.clone();
@@ -145,13 +137,13 @@ pub fn ask(
     let name = python.words.join(" ");
     let said = capture(&errand).map_err(|e| told(&name, &e))?;
     let mut said = understand(&said, package).map_err(|why| format!("`{name}` {why}"))?;
-    // `uv run` and its like may make the environment ready at the real call, and were told not to at ours. A single word, be it
-    // pyenv's or any other script, chooses by directory and environment, which are those of the launch.
+    // `uv run` and the like may prepare the environment at the real call, which ours told them not to. A single word,
+    // such as a script of pyenv, chooses by directory and environment, which are those of the launch.
     said.absent &= python.words.len() == 1;
     Ok(said)
 }
 
-/// The question about a package, and about all others that matter.
+/// The query about a package, and about all others that matter.
 fn question(package: &str) -> String {
     let trainers = adapters().filter_map(TrainerAdapter::package);
     let names: Vec<&str> = trainers.chain(BESIDE).collect();
@@ -162,10 +154,10 @@ fn told(name: &str, e: &CaptureError) -> String {
     format!("`{name}` was asked for the versions of its packages: {e}")
 }
 
-/// The interpreter of a command, where its first words or the first line of its program tell it.
+/// The interpreter of a command, if its first words or its program's first line show it.
 ///
 /// # Errors
-/// Why it is not known, in words.
+/// Why it is unknown, for the operator.
 pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<PythonArgv, String> {
     let (program, set, script) = match python_command(command) {
         PythonCommand::Python(python) => return Ok(python),
@@ -176,12 +168,12 @@ pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) 
     with.extend(set.iter().cloned());
     let path = which(&program, cwd, &with).ok_or_else(|| format!("`{program}` is not found"))?;
     let mut start = Vec::new();
-    // A file of another kind than a plain one could make us wait.
+    // Opening anything other than a regular file could block.
     let plain = path.is_file();
     let file = plain.then(|| File::open(&path)).and_then(Result::ok);
     if let Some(file) = file {
         let limit = u64::try_from(SHEBANG_LIMIT).unwrap_or(u64::MAX);
-        // What cannot be read is no script.
+        // A file that cannot be read is not a script.
         let _ = file.take(limit).read_to_end(&mut start);
     }
     let line = shebang(&start).ok_or_else(|| format!("`{program}` is not a Python script"))?;
@@ -208,7 +200,7 @@ fn which(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Optio
     tried.find(|p| p.is_file() && runs(p))
 }
 
-/// Reads the answer. Whoever prints at the start of the interpreter prints before it.
+/// Parses the answer. The interpreter's startup may print something before it.
 fn understand(said: &CapturedOutput, package: &str) -> Result<PythonInfo, String> {
     if !said.status.is_success() {
         let errors = String::from_utf8_lossy(&said.errors);

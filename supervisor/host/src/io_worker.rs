@@ -1,9 +1,10 @@
-//! I/O workers: our own program re-executed as a helper that touches the users' mounts, so that the driver never does.
+//! I/O workers: our own program, re-executed as a helper that accesses the users' mounts, so that the supervisor
+//! never does.
 //!
-//! A process in uninterruptible sleep cannot be killed, and a thread in it would keep its process from dying: so
-//! every path under a checkpoint root, a run directory or a home directory is opened by an I/O worker, and an I/O worker can be
-//! abandoned. Requests and replies are JSON lines over its standard input and output, answered in order.
-//! While a long request is worked on, `Working` lines say so; `Touched` says that watched files changed.
+//! A process in uninterruptible sleep cannot be killed, and a thread in it keeps its process from exiting. So every
+//! path under a checkpoint root, a run directory or a home directory is opened by an I/O worker, which can be
+//! abandoned. Requests and replies are JSON lines over its standard input and output, answered in order. During a
+//! long request, `Working` lines report progress; `Touched` reports that watched files changed.
 
 mod checkpoint_places;
 mod client;
@@ -74,7 +75,7 @@ pub use scrub::{Scrub, ScrubResult, scrub};
 pub use serve::{NO_THREAD, main};
 pub use tracker_file::read_tracker;
 
-/// A directory for a test, which goes with the first of the two.
+/// A test directory, deleted when the first value is dropped.
 #[cfg(test)]
 fn temp_dir() -> (tempfile::TempDir, camino::Utf8PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,18 +1,18 @@
-//! The journal of systemd, told in its own protocol: lines with fields, which `journalctl` can ask for.
+//! Writes to systemd's journal in its own protocol: entries with fields, which `journalctl` can filter by.
 //!
-//! Source: systemd.exec(5) on `JOURNAL_STREAM`, and systemd's "Native Journal Protocol". An entry is one datagram of `NAME=VALUE` lines; a
-//! value with line breaks has its length before it. Nothing here waits, and an entry that is not taken is the caller's to print.
+//! Source: systemd.exec(5) on `JOURNAL_STREAM`, and systemd's "Native Journal Protocol". An entry is one datagram of
+//! `NAME=VALUE` lines; a value with line breaks has its length before it. Nothing here blocks; if an entry is not
+//! accepted, the caller prints it.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Socket at which journald listens.
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// Device and inode of the stream to the journal that the service manager gave this process.
 const STREAM: &str = "JOURNAL_STREAM";
 
-/// The way to journald.
+/// The connection to journald.
 #[derive(Debug)]
 pub struct Journald {
     socket: UnixDatagram,
@@ -20,7 +20,7 @@ pub struct Journald {
 }
 
 impl Journald {
-    /// The journal that this output goes to, where it goes to one. Anywhere else (a file, a pipe) the lines have to arrive there.
+    /// The journal, if this output goes to it. Anything else (a file, a pipe) must get the lines itself.
     #[must_use]
     pub fn behind(output: impl AsFd) -> Option<Self> {
         Self::by(&std::env::var(STREAM).ok()?, output, Path::new(SOCKET))
@@ -40,14 +40,14 @@ impl Journald {
         })
     }
 
-    /// Hands over an entry. `false`: nobody takes it now, or it is too long.
+    /// Sends an entry. Returns false if it is not accepted now or is too long.
     #[must_use]
     pub fn take(&self, entry: &[u8]) -> bool {
         self.socket.send_to(entry, &self.at).is_ok()
     }
 }
 
-/// An entry of these fields. Names are capitals, digits and underscores: others are dropped by journald.
+/// Encodes an entry. Names may contain capitals, digits and underscores: journald drops others.
 #[must_use]
 pub fn entry(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -83,17 +83,15 @@ mod tests {
         let journal = Journald::by(&name_of(&file), &file, &at).unwrap();
         let said = entry(&[("MESSAGE", "one\ntwo"), ("PRIORITY", "4")]);
         assert_eq!(said, b"MESSAGE\n\x07\0\0\0\0\0\0\0one\ntwo\nPRIORITY=4\n");
-        // Nobody listens yet.
         assert!(!journal.take(&said));
         let theirs = UnixDatagram::bind(&at).unwrap();
         assert!(journal.take(&said));
         let mut got = [0; 100];
         let n = theirs.recv(&mut got).unwrap();
         assert_eq!(got[..n], said);
-        // Longer than a datagram may be, and a listener who takes nothing: neither is waited for.
+        // Longer than a datagram may be, and a listener that reads nothing: neither blocks.
         assert!(!journal.take(&vec![b'x'; 64 << 20]));
         assert!((0..100_000).any(|_| !journal.take(&said)));
-        // Once it listens anew, it hears.
         drop(theirs);
         std::fs::remove_file(&at).unwrap();
         let theirs = UnixDatagram::bind(&at).unwrap();

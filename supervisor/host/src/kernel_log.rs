@@ -1,22 +1,21 @@
-//! The kernel's log since the launch: lines that may say why an attempt ended.
+//! The kernel log since the launch: lines that may explain why an attempt ended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use supervise_core::observe::machine::{KernelKind, KernelLine, facts};
 
-/// Messages that are read.
 const RECORDS: usize = 50_000;
-/// Longest message, as the kernel hands them out one by one.
 const RECORD: usize = 8 << 10;
 /// Bytes of messages that are kept, the last ones.
 const KEPT: usize = 4 << 20;
-/// Its clock and ours may differ by this much, in microseconds.
+/// How far the kernel's clock and ours may differ, in microseconds.
 const SLACK: u64 = 2_000_000;
-/// The pid namespace whose numbers the kernel uses.
+/// The PID namespace whose numbers the kernel uses.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The log from now on, to be opened at a launch: its whole past takes long to read, message by message. `None` where it cannot be read.
+/// The kernel log from now on, to open at a launch: reading all earlier messages one by one takes long. `None` if it
+/// cannot be read.
 #[must_use]
 pub fn from_now() -> Option<File> {
     let mut log = open().ok()?;
@@ -30,7 +29,7 @@ fn open() -> std::io::Result<File> {
     options.open("/dev/kmsg")
 }
 
-/// Its lines since the launch, without their heads; `Err`: why it cannot be read. One that was opened then is read on.
+/// Its lines since the launch, without prefixes; `Err`: why it cannot be read. Continues a log that was opened then.
 pub(crate) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("/dev/kmsg cannot be read: {e}");
     let mut log = log.map_or_else(open, Ok).map_err(failed)?;
@@ -49,7 +48,7 @@ pub(crate) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
                     out.drain(..out.floor_char_boundary(KEPT));
                 }
             }
-            // Overwritten meanwhile: the next read goes on with what is left.
+            // Overwritten meanwhile: the next read continues with what is left.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EPIPE | libc::EINTR)) => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => break,
             Err(e) => return Err(failed(e)),
@@ -58,7 +57,8 @@ pub(crate) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
     Ok(out)
 }
 
-/// Errors that NVIDIA's driver told of in a log of [`from_now`], a line each: those of the processes that are `ours`, and of none.
+/// Errors reported by NVIDIA's driver in a log of [`from_now`], a line each: about processes that are `ours`, or
+/// about none.
 pub(crate) fn gpu_errors(log: File, ours: impl Fn(i32) -> bool) -> Vec<String> {
     let said = read(Some(log), u64::MAX).unwrap_or_default();
     let mut lines = facts(&said, ours);
@@ -66,7 +66,6 @@ pub(crate) fn gpu_errors(log: File, ours: impl Fn(i32) -> bool) -> Vec<String> {
     lines.into_iter().map(|line| line.text).collect()
 }
 
-/// The kernel's clock at the launch, in microseconds.
 fn since(age_ms: u64) -> u64 {
     use nix::time::{ClockId, clock_gettime};
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| {
@@ -84,14 +83,14 @@ fn line(record: &str, since: u64) -> Option<&str> {
     (at >= since && !text.is_empty()).then_some(text)
 }
 
-/// Why the numbers of processes in it are not ours.
+/// Why its PIDs are not of our namespace.
 pub(crate) fn other_numbers() -> Option<String> {
     let own = std::fs::read_link("/proc/self/ns/pid").ok()?;
     (own.to_str() != Some(FIRST_NAMESPACE))
         .then(|| "the kernel's log counts processes by other numbers than this container".to_owned())
 }
 
-/// The file: the lines that matter first, then the end of the rest.
+/// The evidence file: first the lines that matter, then the end of the rest.
 pub(crate) fn text(log: &Result<String, String>, lines: &[KernelLine]) -> String {
     let log = match log {
         Ok(log) => log,

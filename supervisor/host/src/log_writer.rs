@@ -1,11 +1,11 @@
 //! The log writer: writes the workers' output and the list of processes to disk, for one guard.
 //!
-//! A process of its own, our binary re-executed, because a disk can hang for ever and take with it whoever writes
-//! to it. It reads frames from its standard input until the guard closes it. What the disk refuses is dropped
-//! and the next write tries again: no fault here reaches the training.
+//! A separate process, our own program re-executed, because a disk can hang forever together with the process that
+//! writes to it. It reads frames from its standard input until the guard closes it. What the disk refuses is dropped,
+//! and the next write tries again: no failure here affects the training.
 //!
-//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …), beside each the places of secrets in it
-//! (`worker-R.log.hide`), and `tree` (see [`crate::guard::record`]).
+//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …), beside each the ranges of
+//! secrets in it (`worker-R.log.hide`), and `tree` (see [`crate::guard::record`]).
 
 pub(crate) mod frame;
 mod hide;
@@ -16,16 +16,15 @@ use crate::log_writer::log::RotatedLog;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// Largest list of processes: beyond it new ones are not written down any more.
+/// Largest list of processes, in bytes; beyond it new ones are not recorded.
 const TREE_LIMIT: u64 = 64 << 20;
 
-/// Most workers a log writer writes for.
 const WORKERS_LIMIT: u32 = 4096;
 
-/// Runs the log writer until its input ends; the exit code is 0 then.
+/// Runs the log writer until its input ends; then the exit code is 0.
 #[must_use]
 pub fn main() -> i32 {
-    // Whatever reaches us by the group or the terminal is meant for others: the input's end is our end.
+    // Signals to the group or from the terminal are meant for others; only the end of the input stops us.
     crate::system::ignore_signals();
     match run(&mut io::stdin().lock()) {
         Ok(()) => 0,
@@ -66,7 +65,7 @@ fn run(input: &mut impl Read) -> io::Result<()> {
     Ok(())
 }
 
-/// The next frame; an input that ends in the middle of one ends there.
+/// The next frame; `None` at the end of the input, even in the middle of a frame.
 fn next(input: &mut impl Read) -> io::Result<Option<(FrameHeader, Vec<u8>)>> {
     let mut head = [0_u8; HEADER_LEN];
     match input.read_exact(&mut head) {
@@ -129,7 +128,6 @@ mod tests {
         assert!(!dir.join("worker-0.log.3").exists());
     }
 
-    /// What a reader without the values sees of a log.
     fn seen(log: &Utf8PathBuf) -> String {
         let mut text = String::new();
         HiddenLog::open(log).unwrap().read_to_string(&mut text).unwrap();

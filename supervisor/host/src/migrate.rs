@@ -1,4 +1,4 @@
-//! Performs what a conversion of a role needs on the disk. Each change is durable before the next.
+//! Performs the disk changes of a role's conversion. Each is durable before the next.
 
 use crate::disk::{CloneMode, clone_file, remove_empty, remove_tree, sync_dir, write_whole};
 use camino::Utf8Path;
@@ -7,10 +7,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use supervise_trainers::verl::migrate::{LinkMode, MigrateOp};
 
-/// Performs one change below `role`. What only proves does nothing here.
+/// Performs one change below `role`. Operations that only check do nothing here.
 ///
 /// # Errors
-/// The file system refuses: nothing that was there before is lost, and the same plan can be made again.
+/// The file system refuses: nothing that existed before is lost, and the same plan can be made again.
 pub fn perform(role: &Utf8Path, op: &MigrateOp) -> io::Result<()> {
     match op {
         MigrateOp::RemoveTree(path) => remove_tree(&role.join(path)),
@@ -36,7 +36,7 @@ fn clone(from: &Utf8Path, to: &Utf8Path, link: LinkMode) -> io::Result<()> {
         LinkMode::Reflink => CloneMode::Reflink,
         LinkMode::Copy => CloneMode::Bytes,
     };
-    // The plan holds no link: one that stands there now was put there meanwhile.
+    // The plan contains no links: one that is there now was created meanwhile.
     let mut source = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -44,7 +44,6 @@ fn clone(from: &Utf8Path, to: &Utf8Path, link: LinkMode) -> io::Result<()> {
     clone_file(&mut source, to, how, &mut |_| Ok(()))
 }
 
-/// A directory and those above it, up to the role.
 fn sync_up(role: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
     path.ancestors().try_for_each(|dir| sync_dir(&role.join(dir)))
 }

@@ -1,9 +1,10 @@
-//! The directory of a model, and its files, opened without being led astray.
+//! A model's directory, whose files are opened safely.
 //!
-//! Whoever may write in the directory chooses where a link in it leads, and what it leads to may be readable for us alone. A link is followed
-//! if it leads to a file in the directory that the user named, or to a blob of the Hugging Face cache that this directory is a snapshot in.
-//! A linked directory is never entered. The place is resolved first and then opened one component after the other, none of which may be a
-//! link, so an exchange in between ends with an error.
+//! Any user who may write to the directory chooses where a link in it leads, and the target may be readable for us
+//! alone. A link is followed only to a file in the directory that the user named, or to a blob of the Hugging Face
+//! cache that this directory is a snapshot in. A linked directory is never entered. The path is resolved first and
+//! then opened one component after the other, none of which may be a link, so an exchange in between ends with an
+//! error.
 
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
@@ -18,13 +19,11 @@ use std::os::unix::fs::MetadataExt;
 pub struct ModelFolder {
     /// The directory that the user named: links may lead anywhere in it.
     root: OpenFolder,
-    /// The model's directory, below the root.
     below: Utf8PathBuf,
     /// The blobs of the cache that the root is a snapshot in.
     blobs: Option<OpenFolder>,
 }
 
-/// An open directory and its path without links.
 #[derive(Debug)]
 struct OpenFolder {
     real: Utf8PathBuf,
@@ -34,15 +33,11 @@ struct OpenFolder {
 /// A regular file of a model.
 #[derive(Debug)]
 pub struct ModelFile {
-    /// The file, at its beginning.
     pub file: File,
-    /// Where it stands, without links.
+    /// Its path, without links.
     pub real: Utf8PathBuf,
-    /// It was reached through a link.
     pub is_linked: bool,
-    /// Its length when it was opened.
     pub len: u64,
-    /// Its permissions.
     pub mode: u32,
 }
 
@@ -52,27 +47,23 @@ pub enum NotOpened {
     /// A link that leads out of the directory.
     #[error("a symbolic link to {to}, which is outside of {root}: it is not followed")]
     Outside {
-        /// Where it leads.
         to: Utf8PathBuf,
         /// The directory that the user named.
         root: Utf8PathBuf,
     },
-    /// A link to a directory.
     #[error("a symbolic link to a directory: it is not followed")]
     LinkedDir,
-    /// A link that leads nowhere.
+    /// A dangling link.
     #[error("a symbolic link that leads to nothing")]
     Dangling,
-    /// Neither a file nor a link to one.
     #[error("a directory, a FIFO, a socket or a device, and no file")]
     NotAFile,
-    /// The system's words.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl NotOpened {
-    /// Returns true if nothing of that name is there.
+    /// Returns true if nothing of that name exists.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(e) if e.kind() == io::ErrorKind::NotFound)
@@ -86,10 +77,10 @@ impl From<Errno> for NotOpened {
 }
 
 impl ModelFolder {
-    /// A directory that the user named, itself perhaps by a link.
+    /// A directory that the user named, possibly through a link.
     ///
     /// # Errors
-    /// It is no directory, or cannot be read.
+    /// It is not a directory, or cannot be read.
     pub fn named(root: &Utf8Path) -> Result<Self, NotOpened> {
         let real = root.canonicalize_utf8()?;
         let dir = open_dir(CWD, &real)?;
@@ -101,10 +92,10 @@ impl ModelFolder {
         })
     }
 
-    /// A directory in one that the user named. What is found beside that one counts as named itself.
+    /// A directory in one that the user named. Other directories found beside it count as named, too.
     ///
     /// # Errors
-    /// It is reached through a link, is no directory, or cannot be read.
+    /// It is reached through a link, is not a directory, or cannot be read.
     pub fn inside(root: &Utf8Path, dir: &Utf8Path) -> Result<Self, NotOpened> {
         let Ok(below) = dir.strip_prefix(root) else {
             return match dir.symlink_metadata()?.is_symlink() {
@@ -118,13 +109,13 @@ impl ModelFolder {
         Ok(folder)
     }
 
-    /// The path of one of its files, for the eyes of a reader.
+    /// The path of one of its files, for messages.
     #[must_use]
     pub fn path(&self, name: &Utf8Path) -> Utf8PathBuf {
         self.root.real.join(&self.below).join(name)
     }
 
-    /// Names in a directory of it that is no link; none where it is not there.
+    /// Names in a subdirectory that is not a link; empty if it does not exist.
     ///
     /// # Errors
     /// It cannot be read.
@@ -140,7 +131,7 @@ impl ModelFolder {
         };
         let mut names = Vec::new();
         for entry in listed {
-            // A name that is no text is none that a library looks for.
+            // No library looks for a name that is not UTF-8.
             if let Ok(name) = entry?.file_name().to_str()
                 && !matches!(name, "." | "..")
             {
@@ -151,16 +142,16 @@ impl ModelFolder {
         Ok(names)
     }
 
-    /// Returns true for a directory that is no link.
+    /// Returns true for a directory that is not a link.
     #[must_use]
     pub fn is_dir(&self, name: &Utf8Path) -> bool {
         walk(&self.root.dir, &self.below.join(name)).is_ok()
     }
 
-    /// Opens a file for reading, by its path in the directory. Nothing is waited for.
+    /// Opens a file for reading, by its path in the directory. Never blocks.
     ///
     /// # Errors
-    /// It is not there, is no file, or is a link that is not followed.
+    /// It does not exist, is not a file, or is a link that is not followed.
     pub fn open(&self, name: &Utf8Path) -> Result<ModelFile, NotOpened> {
         let path = self.below.join(name);
         match open_file(&self.root.dir, &path) {
@@ -206,7 +197,8 @@ impl ModelFile {
     }
 }
 
-/// The blobs of a cache of Hugging Face's: `models--ORG--NAME/blobs` for a directory in `models--ORG--NAME/snapshots/REVISION`.
+/// The blobs of a Hugging Face cache: `models--ORG--NAME/blobs` for a directory in
+/// `models--ORG--NAME/snapshots/REVISION`.
 fn blobs_of(real: &Utf8Path) -> Option<OpenFolder> {
     let is_cached = |dir: &&Utf8Path| dir.file_name().is_some_and(|name| name.starts_with("models--"));
     let snapshots = real
@@ -221,13 +213,12 @@ fn blobs_of(real: &Utf8Path) -> Option<OpenFolder> {
     })
 }
 
-/// Opens a directory that is no link.
 fn open_dir(above: impl rustix::fd::AsFd, name: &Utf8Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(above, name.as_std_path(), flags, Mode::empty())
 }
 
-/// Enters a directory below an open one, through no link. None for that one itself.
+/// Enters a directory below an open one, through no link. `None` for the open directory itself.
 fn walk(root: &OwnedFd, path: &Utf8Path) -> Result<Option<OwnedFd>, NotOpened> {
     let mut here: Option<OwnedFd> = None;
     for component in path.components() {
@@ -236,7 +227,7 @@ fn walk(root: &OwnedFd, path: &Utf8Path) -> Result<Option<OwnedFd>, NotOpened> {
         };
         let above = here.as_ref().unwrap_or(root);
         here = Some(match open_dir(above, Utf8Path::new(name)) {
-            // For a link the flags together say the same as for a file.
+            // With both flags, a link gives the same error as a file.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let is_link = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
                     .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
@@ -252,13 +243,12 @@ fn walk(root: &OwnedFd, path: &Utf8Path) -> Result<Option<OwnedFd>, NotOpened> {
     Ok(here)
 }
 
-/// Opens a regular file below an open directory, through no link: for a link in its last component, the error is `ELOOP`.
+/// Opens a regular file below an open directory, through no link: a link in its last component gives `ELOOP`.
 fn open_file(root: &OwnedFd, path: &Utf8Path) -> Result<File, NotOpened> {
     let name = path.file_name().ok_or(NotOpened::NotAFile)?;
     let above = walk(root, path.parent().unwrap_or(Utf8Path::new("")))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = match openat(above.as_ref().unwrap_or(root), name, flags, Mode::empty()) {
-        // A socket.
         Err(Errno::NXIO) => return Err(NotOpened::NotAFile),
         opened => File::from(opened?),
     };
@@ -330,7 +320,7 @@ mod tests {
             assert!(read(&folder, name).is_err(), "{name}");
         }
         assert!(folder.open(Utf8Path::new("gone")).unwrap_err().is_missing());
-        // What leads through a linked directory to a file of it stays in the directory that was named.
+        // A path through a linked directory that stays in the directory the user named.
         symlink("folder/x", model.join("through")).unwrap();
         assert_eq!(read(&folder, "through").unwrap(), "x");
         let alone = ModelFolder::named(&model).unwrap();
@@ -365,7 +355,7 @@ mod tests {
         let one = ModelFolder::named(&hub.join("models--org--one/snapshots/abc")).unwrap();
         assert_eq!(read(&one, "config.json").unwrap(), "models--org--one");
         assert!(matches!(read(&one, "vocab.json"), Err(NotOpened::Outside { .. })));
-        // Blobs that are elsewhere are none of this cache.
+        // Blobs elsewhere do not belong to this cache.
         let two = hub.join("models--org--two");
         fs::rename(two.join("blobs"), hub.join("private")).unwrap();
         symlink("../private", two.join("blobs")).unwrap();

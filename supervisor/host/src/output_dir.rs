@@ -1,7 +1,8 @@
-//! A directory that appears whole under its name, or not at all.
+//! A directory that appears completely under its name, or not at all.
 //!
-//! Files are written into `.NAME.unfinished` beside it, made durable, and renamed in the end. Whoever is killed leaves that
-//! directory; the next one who wants the name clears it and begins again. A lock on it keeps two from writing the same.
+//! Files are written to `.NAME.unfinished` beside it, made durable, and renamed at the end. An interruption leaves
+//! that directory; the next writer of the name clears it and starts over. A lock keeps two processes from writing the
+//! same one.
 
 use crate::disk::{copy_bytes, remove_tree, sync_dir};
 use crate::model_folder::ModelFile;
@@ -18,37 +19,33 @@ pub struct OutputDir {
     lock: File,
 }
 
-/// How a file came into it without its bytes.
+/// How a file was added without copying its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareMethod {
-    /// Both have the same blocks until one of them is written.
+    /// Both share blocks until one of them is written.
     Blocks,
-    /// It is one file with two names.
+    /// Both are names of one file.
     File,
 }
 
-/// Why it cannot be begun.
+/// Why it cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputDirError {
-    /// Something stands there already.
     #[error("it exists and is not empty")]
     Exists,
-    /// Its parent does not.
     #[error("there is no directory {0}")]
     NoParent(Utf8PathBuf),
-    /// Another process writes it.
     #[error("another process writes it just now ({0} is locked)")]
     Busy(Utf8PathBuf),
-    /// The system's words.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl OutputDir {
-    /// Begins to write a directory that does not exist, or is empty.
+    /// Starts a directory that does not exist yet, or is empty.
     ///
     /// # Errors
-    /// See [`Refused`]; nothing is changed then.
+    /// See [`OutputDirError`]; nothing is changed then.
     pub fn begin(target: &Utf8Path) -> Result<Self, OutputDirError> {
         let parent = match target.parent() {
             Some(dir) if !dir.as_str().is_empty() => dir,
@@ -72,7 +69,7 @@ impl OutputDir {
         for entry in unfinished.read_dir_utf8()? {
             remove_tree(entry?.path())?;
         }
-        // One that is there and empty may be for few eyes only: so it stays.
+        // An existing empty directory may have restricted permissions: keep them.
         if let Ok(there) = fs::metadata(target) {
             fs::set_permissions(&unfinished, there.permissions())?;
         }
@@ -83,13 +80,13 @@ impl OutputDir {
         })
     }
 
-    /// Directory that the files are in meanwhile.
+    /// The directory that holds the files meanwhile.
     #[must_use]
     pub fn path(&self) -> &Utf8Path {
         &self.unfinished
     }
 
-    /// Makes a file of a length that is known, so that a full disk is noticed before anything is written into it.
+    /// Creates a file of known length, so that a full disk is noticed before anything is written.
     ///
     /// # Errors
     /// The system's.
@@ -97,7 +94,7 @@ impl OutputDir {
         self.create_as(name, bytes, 0o666)
     }
 
-    /// The same with the permissions of the file that it is made of, which are not widened.
+    /// The same with the permissions of its source file, which are not widened.
     pub(crate) fn create_as(&self, name: &str, bytes: u64, mode: u32) -> io::Result<OutputFile> {
         let path = self.unfinished.join(name);
         if let Some(dir) = path.parent().filter(|dir| *dir != self.unfinished) {
@@ -112,7 +109,7 @@ impl OutputDir {
         Ok(OutputFile(file))
     }
 
-    /// Writes a small file whole.
+    /// Writes a small file.
     ///
     /// # Errors
     /// The system's.
@@ -120,7 +117,7 @@ impl OutputDir {
         self.write_as(name, bytes, 0o666)
     }
 
-    /// Writes a small file that is made of another one, whose permissions it has.
+    /// Writes a small file with the permissions of its source file.
     ///
     /// # Errors
     /// The system's.
@@ -130,11 +127,11 @@ impl OutputDir {
         file.finish()
     }
 
-    /// Places a file that stands whole elsewhere, without its bytes: as a clone where the file system shares blocks, else as a
-    /// second name of it. `None`: neither can be done here, and it has to be copied.
+    /// Adds an existing file without copying its bytes: as a clone if the file system shares blocks, otherwise as a
+    /// hard link. `None`: neither is possible, so it must be copied.
     ///
     /// # Errors
-    /// The system's, once it has its place.
+    /// The system's, after the file was added.
     pub fn share(&self, name: &str, from: &ModelFile) -> io::Result<Option<ShareMethod>> {
         let path = self.unfinished.join(name);
         let clone = self.create_as(name, 0, from.mode)?;
@@ -143,13 +140,13 @@ impl OutputDir {
             return Ok(Some(ShareMethod::Blocks));
         }
         fs::remove_file(&path)?;
-        // Other file systems, other people's files, too many names of one file: each is a reason for a copy.
+        // Another file system, another user's file, too many links: each is a reason to copy.
         if fs::hard_link(&from.real, &path).is_err() {
             return Ok(None);
         }
         let (made, meant) = (fs::symlink_metadata(&path)?, from.file.metadata()?);
         if (made.dev(), made.ino()) != (meant.dev(), meant.ino()) {
-            // Somebody put another file there meanwhile.
+            // The file was replaced meanwhile.
             fs::remove_file(&path)?;
             return Ok(None);
         }
@@ -157,7 +154,7 @@ impl OutputDir {
         Ok(Some(ShareMethod::File))
     }
 
-    /// Copies a file with its permissions. `copied` hears of each piece, and may end it with an error.
+    /// Copies a file with its permissions. `copied` receives the size of each chunk and may stop with an error.
     ///
     /// # Errors
     /// The system's, of either file.
@@ -172,14 +169,14 @@ impl OutputDir {
         file.finish()
     }
 
-    /// Gives it its name. All files were [finished](OutputFile::finish).
+    /// Renames it to its final name. All files must be [finished](OutputFile::finish).
     ///
     /// # Errors
     /// The system's; it stays unfinished then.
     pub fn finish(self) -> io::Result<()> {
         let named = sync_all(&self.unfinished).and_then(|()| fs::rename(&self.unfinished, &self.target));
         if let Err(e) = named {
-            // Somebody put something there meanwhile: what was written is of no use under another name.
+            // The target was created meanwhile: what was written is of no use under another name.
             self.abandon();
             return Err(e);
         }
@@ -191,17 +188,17 @@ impl OutputDir {
 
     /// Removes what was written.
     pub fn abandon(self) {
-        // What cannot be removed is cleared by whoever wants the name next.
+        // What cannot be removed is cleared by the next writer of the name.
         let _ = remove_tree(&self.unfinished);
     }
 }
 
-/// A file of it. Several threads write at their places.
+/// A file in an output directory. Several threads may write at different offsets.
 #[derive(Debug)]
 pub struct OutputFile(File);
 
 impl OutputFile {
-    /// Writes all bytes at a place.
+    /// Writes all bytes at an offset.
     ///
     /// # Errors
     /// The system's.
@@ -218,7 +215,6 @@ impl OutputFile {
     }
 }
 
-/// A directory and those below it.
 fn sync_all(dir: &Utf8Path) -> io::Result<()> {
     for entry in dir.read_dir_utf8()? {
         let entry = entry?;
@@ -229,7 +225,7 @@ fn sync_all(dir: &Utf8Path) -> io::Result<()> {
     sync_dir(dir)
 }
 
-/// A lock goes with its process, however that ends.
+/// The lock is released when the process ends, however that happens.
 fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
     loop {
         match fs::create_dir(dir) {
@@ -241,12 +237,12 @@ fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => return Err(OutputDirError::Busy(dir.to_owned())),
-            // A file system without locks: two at once are the user's own doing there.
+            // A file system without locks: two writers at once are the user's own doing there.
             Err(fs::TryLockError::Error(e)) if e.raw_os_error() == Some(libc::ENOLCK) => {}
             Err(fs::TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
             Err(fs::TryLockError::Error(e)) => return Err(e.into()),
         }
-        // Its holder before may have renamed it between our two steps: that one is finished, and not ours to clear.
+        // The previous holder may have renamed it between our two steps: that one is finished, and not ours to clear.
         let ours = file.metadata()?;
         match fs::symlink_metadata(dir) {
             Ok(now) if now.ino() == ours.ino() && now.dev() == ours.dev() => return Ok(file),
@@ -255,7 +251,7 @@ fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
     }
 }
 
-/// Asks for room. A file system that cannot promise any says so when it is written.
+/// Reserves space. A file system that cannot do that reports a full disk on writing.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     if bytes == 0 {
@@ -300,7 +296,6 @@ mod tests {
         first.write("sub/half", b"x").unwrap();
         assert!(matches!(OutputDir::begin(&target), Err(OutputDirError::Busy(_))));
         let left = first.path().to_owned();
-        // As its process's end does.
         drop(first);
         assert!(left.join("sub/half").exists());
         let second = OutputDir::begin(&target).unwrap();

@@ -1,9 +1,9 @@
-//! Whose a path is, and whether we may act on what stands there: one type and one gate.
+//! Who owns a path, and whether we may act on what is there: one type and one check.
 //!
-//! A command that only shows may read anything. Whoever takes settings, the name of a program or the number of a process from a file
-//! passes [`OwnedPath::trust`] first, whoever runs it: a file counts if it belongs to us or to root, and nobody else may change it.
-//! Directories count as far as a caller lists them. A file in a directory of all users needs no list: what another user puts in its
-//! place belongs to that user.
+//! A command that only shows may read anything. A command that takes settings, a program's name or a PID from a file
+//! calls [`OwnedPath::trust`] first, whoever runs it: a file counts if it belongs to us or to root, and no other user
+//! may change it. Directories count if the caller lists them. A file in a world-writable directory with the sticky
+//! bit needs no list: if another user replaces it, the new file belongs to that user.
 
 use crate::system::{effective_user, user_of};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -13,14 +13,13 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Root's files are trusted by all.
 const ROOT: u32 = 0;
 const BY_GROUP: u32 = 0o020;
 const BY_ALL: u32 = 0o002;
-/// In such a directory nobody can replace what is another user's.
+/// In such a directory, users cannot replace each other's files.
 const STICKY: u32 = 0o1000;
 
-/// Nothing is read from an entry that answers so.
+/// Errors that mean there is nothing to read.
 const UNREACHED: [io::ErrorKind; 3] = [
     io::ErrorKind::NotFound,
     io::ErrorKind::NotADirectory,
@@ -35,41 +34,37 @@ pub struct OwnIds {
 }
 
 impl OwnIds {
-    /// `mapped`: the owner of files that we create there, where a network file system gives them to another user.
+    /// `mapped`: the owner of files that we create there, if a network file system gives them to another user.
     #[must_use]
     pub fn new(effective: u32, mapped: Option<u32>) -> Self {
         Self { effective, mapped }
     }
 
-    /// This process, on a file system that leaves its files to it.
+    /// This process, on a file system that does not map users.
     #[must_use]
     pub fn here() -> Self {
         Self::new(effective_user(), None)
     }
 
-    /// The files of this user are ours.
+    /// Returns true if files of this user are ours.
     #[must_use]
     pub fn owns(&self, uid: u32) -> bool {
         uid == self.effective || Some(uid) == self.mapped
     }
 
-    /// The files of this user are ours or root's.
+    /// Returns true if files of this user are ours or root's.
     #[must_use]
     pub fn trusts(&self, uid: u32) -> bool {
         uid == ROOT || self.owns(uid)
     }
 }
 
-/// Owner and permissions of an entry of a directory.
+/// Owner and permissions of a directory entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryOwner {
-    /// Its path.
     pub path: Utf8PathBuf,
-    /// Its owner.
     pub uid: u32,
-    /// Its permissions.
     pub mode: u32,
-    /// Its kind.
     pub kind: OwnedKind,
 }
 
@@ -77,16 +72,15 @@ pub struct EntryOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OwnedKind {
-    /// A directory: whoever may write it may replace what is in it.
+    /// A directory: any user who may write to it may replace its contents.
     Dir,
-    /// A link: its permissions say nothing.
+    /// A link: its permissions mean nothing.
     Link,
-    /// Anything else.
     File,
 }
 
 impl EntryOwner {
-    /// From what the system tells of an entry.
+    /// From metadata.
     #[must_use]
     pub fn new(path: &Utf8Path, meta: &Metadata) -> Self {
         Self {
@@ -128,13 +122,13 @@ pub struct OwnedPath {
 }
 
 impl OwnedPath {
-    /// From facts that are known already.
+    /// From entries that are known already.
     #[must_use]
     pub fn new(entries: Vec<EntryOwner>) -> Self {
         Self { entries }
     }
 
-    /// The entry under a path and, if that is a link, the one that it leads to.
+    /// The entry at a path and, if that is a link, its target.
     ///
     /// # Errors
     /// The system's.
@@ -147,7 +141,7 @@ impl OwnedPath {
         Ok(Self { entries })
     }
 
-    /// An open file: what is read from it is what was judged. `path` led to it.
+    /// An open file: what is read from it is what was checked. `path` led to it.
     ///
     /// # Errors
     /// The system's.
@@ -160,7 +154,8 @@ impl OwnedPath {
         })
     }
 
-    /// Adds what this path depends on. An entry that is not there, or that we cannot reach, has no content for us.
+    /// Adds a path that this one depends on. An entry that does not exist, or that we cannot reach, has no content
+    /// for us.
     ///
     /// # Errors
     /// The system's.
@@ -173,7 +168,7 @@ impl OwnedPath {
         Ok(())
     }
 
-    /// The same of an open file: see [`OwnedPath::of_open`].
+    /// The same for an open file: see [`OwnedPath::of_open`].
     ///
     /// # Errors
     /// The system's.
@@ -182,7 +177,7 @@ impl OwnedPath {
         Ok(())
     }
 
-    /// The gate: whether we may act on it. The worst of its entries decides.
+    /// Whether we may act on the path. The worst of its entries decides.
     #[must_use]
     pub fn trust(&self, own: OwnIds) -> PathTrust {
         let mut worst = PathTrust::Trusted;
@@ -197,20 +192,20 @@ impl OwnedPath {
     }
 }
 
-/// Answer of the gate.
+/// Result of [`OwnedPath::trust`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathTrust {
     /// Only we and root can have written it.
     Trusted,
-    /// The group of this entry may write it too.
+    /// The group of this entry may write to it, too.
     GroupWritable(EntryOwner),
     /// Another user wrote it, or could have.
     Refused(PathDistrust),
 }
 
 impl PathTrust {
-    /// Why the gate is shut.
+    /// Why the path is not trusted.
     #[must_use]
     pub fn refusal(self) -> Option<PathDistrust> {
         match self {
@@ -226,18 +221,15 @@ impl PathTrust {
 pub enum DistrustReason {
     /// It belongs to neither us nor root.
     OtherOwner,
-    /// Everybody may write it.
     WorldWritable,
-    /// Its group may write it, and root runs this.
+    /// Its group may write to it, and we are root.
     GroupWritable,
 }
 
 /// An entry that is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathDistrust {
-    /// The entry.
     pub entry: EntryOwner,
-    /// Why.
     pub why: DistrustReason,
 }
 
@@ -264,7 +256,7 @@ impl fmt::Display for PathDistrust {
     }
 }
 
-/// A user as people know it.
+/// A user's name and UID, for messages.
 #[must_use]
 pub fn user_words(uid: u32) -> String {
     match user_of(uid) {
@@ -311,10 +303,10 @@ mod tests {
             (0, 0o666, File, "WorldWritable"),
             (ME, 0o775, Dir, "group"),
             (ME, 0o777, Dir, "WorldWritable"),
-            // What stands in it is looked at itself, and cannot be replaced afterwards.
+            // Its contents are checked themselves, and cannot be replaced afterwards.
             (ME, 0o1777, Dir, "trusted"),
             (OTHER, 0o1777, Dir, "OtherOwner"),
-            // The bit means nothing for a file.
+            // The sticky bit means nothing for a file.
             (ME, 0o1666, File, "WorldWritable"),
         ] {
             assert_eq!(told(own, &[entry(uid, mode, kind)]), says, "{uid} {mode:o} {kind:?}");

@@ -1,7 +1,7 @@
-//! Processes: who they are, which of them belong to an attempt, how they are started and ended.
+//! Processes: identity, which of them belong to an attempt, starting and killing.
 //!
-//! A bare process id means nothing here: a process is a [`ProcRef`], its id and its start time. Everything is
-//! read from `/proc` and cgroupfs; no path under a user's mount is touched.
+//! A bare PID means nothing here: a process is a [`ProcRef`], its PID and its start time. Everything is read from
+//! `/proc` and cgroupfs; no path under a user's mount is accessed.
 
 pub(crate) mod call;
 pub mod capture;
@@ -39,7 +39,8 @@ use supervise_core::id::ProcRef;
 /// Name of the environment variable that marks every process of an attempt.
 pub const ATTEMPT_VARIABLE: &str = "SUPERVISE_ATTEMPT";
 
-/// The program to execute where our own, `exe`, is meant: the file we run from, also where it was deleted or replaced since.
+/// The path to execute for our own program, `exe`: the file that is running, even if it was deleted or replaced
+/// since.
 #[must_use]
 pub fn own_program(exe: &Path) -> &Path {
     let me = Path::new("/proc/self/exe");
@@ -47,7 +48,7 @@ pub fn own_program(exe: &Path) -> &Path {
     if gone { me } else { exe }
 }
 
-/// Milliseconds of CLOCK_BOOTTIME: counts on while the machine sleeps, never jumps.
+/// Milliseconds of CLOCK_BOOTTIME: includes suspended time, never jumps.
 #[must_use]
 pub fn boottime_ms() -> u64 {
     let Ok(t) = clock_gettime(ClockId::CLOCK_BOOTTIME) else {
@@ -58,7 +59,7 @@ pub fn boottime_ms() -> u64 {
     secs.saturating_mul(1000).saturating_add(nanos / 1_000_000)
 }
 
-/// The identity of this boot of the machine: process ids and start times mean nothing across boots.
+/// Identifies this boot of the machine: PIDs and start times mean nothing across boots.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -67,13 +68,13 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The host's name, for people and for the lease.
+/// The host's name, for messages and for the lease.
 #[must_use]
 pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Name of the user who runs this program; the number where the system knows no name.
+/// Name of this process's user, or the UID if the system knows no name.
 #[must_use]
 pub fn user_name() -> String {
     let uid = nix::unistd::getuid();
@@ -91,7 +92,7 @@ pub fn own_ref() -> ProcRef {
     }
 }
 
-/// Returns true if exactly this process still runs (a zombie does not).
+/// Returns true if exactly this process is still running. A zombie is not.
 #[must_use]
 pub fn is_alive(proc: ProcRef) -> bool {
     proc_stat(proc.pid).is_some_and(|s| s.start == proc.start && s.is_running())

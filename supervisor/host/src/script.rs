@@ -1,10 +1,10 @@
-//! Scripts that start the trainer: our programs stand where they look for `python3` and its like.
+//! Scripts that start the trainer: our shims replace `python3` and the like.
 //!
-//! A directory of links to our own program comes first in PATH, and since `activate` puts another one in front of it, bash is given
-//! functions of the same names, which win over PATH. A link is our program under another name ([`shim`]): it looks at its
-//! words, and at the call of a trainer it asks the guard of its attempt, stays while the trainer runs, and ends as the trainer does. Every other
-//! call becomes the real program, unchanged.
-//! A shim's words are data: read with limits, compared, shown, never executed.
+//! A directory of links to our own program comes first in PATH. Since `activate` puts another directory in front of
+//! it, bash also gets functions of the same names, which win over PATH. A link is our program under another name
+//! ([`shim`]): it checks its arguments, and for a trainer call it asks the attempt's guard, waits while the trainer
+//! runs, and exits as the trainer does. Any other call executes the real program, unchanged. A shim's arguments are
+//! data: read with limits, compared, shown, never executed.
 
 mod listen;
 mod mirror;
@@ -27,7 +27,7 @@ use supervise_core::id::fnv64;
 use supervise_core::spec::script::CallOrder;
 use supervise_trainers::script_call;
 
-/// Programs by which scripts start any trainer; `python3.N` besides, where it is there.
+/// Programs by which scripts start any trainer; also each existing `python3.N`.
 const NAMES: [&str; 11] = [
     "python",
     "python3",
@@ -42,33 +42,29 @@ const NAMES: [&str; 11] = [
     "numactl",
 ];
 
-/// These, and the trainers' own.
 fn program_names() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().chain(script_call::programs())
 }
 
-/// Slurm's program that submits a job.
 pub(crate) const SBATCH: &str = "sbatch";
-/// The comment of jobs that are submitted.
+/// Variable that holds the comment for submitted jobs.
 const COMMENT_VARIABLE: &str = "SUPERVISE_JOB_COMMENT";
 
-/// Names that only a directory in PATH carries: as a function they would hide the tool from itself.
+/// Names that only get a link in PATH: as a function, they would hide the tool from itself.
 const NO_FUNCTIONS: [&str; 1] = ["env"];
 
-/// Tools of the machine, which no environment brings: a function of the name of one that is not there would pretend that it is.
+/// Tools of the machine that no virtual environment brings: a function for a missing one would make it seem
+/// installed.
 const TOOLS: [&str; 4] = ["uv", "nohup", "timeout", "numactl"];
 
-/// Versions of the interpreter that may have a name of their own.
+/// Minor versions of the interpreter that may have a name of their own.
 const VERSIONS: std::ops::Range<u32> = 8..20;
 
-/// Environment of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShimEnv {
-    /// The directory in PATH.
     bin: Utf8PathBuf,
-    /// The guard's socket.
     socket: String,
-    /// Order for the trainer's call; none: it is recorded.
+    /// Order for the trainer call; `None`: it is recorded.
     order: Option<CallOrder>,
 }
 
@@ -77,13 +73,13 @@ pub(crate) struct ShimEnv {
 pub struct Shims {
     /// In PATH: names that exist.
     bin: Utf8PathBuf,
-    /// Behind the functions: all names.
+    /// Used by the functions: all names.
     all: Utf8PathBuf,
     names: Vec<String>,
 }
 
 impl Shims {
-    /// Makes the links below `above`, for programs that are found in `path`.
+    /// Creates the links below `above`, for programs that are found in `path`.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -94,7 +90,7 @@ impl Shims {
         names.retain(|name| !TOOLS.contains(&name.as_str()) || there(name));
         names.extend(versions.filter(there));
         let present: Vec<&String> = names.iter().filter(|n| there(n)).collect();
-        // Another program, or other names, get directories of their own: what runs is never changed under it.
+        // Another program or other names get new directories, so that running scripts are not affected.
         let key = fnv64(format!("{exe}\0{present:?}").as_bytes());
         let dir = above.join(format!("{key:016x}"));
         let shims = Self {
@@ -113,10 +109,11 @@ impl Shims {
         Ok(shims)
     }
 
-    /// Changes an environment so that what is started in it finds the links; without an order the call is recorded.
+    /// Changes an environment so that programs started in it find the links; without an order, the trainer call is
+    /// recorded.
     ///
     /// # Errors
-    /// The order cannot be written as text (none is known).
+    /// The order cannot be encoded (no such case is known).
     pub fn dress(&self, env: &mut BTreeMap<String, String>, socket: &str, order: Option<CallOrder>) -> io::Result<()> {
         let path = env
             .get("PATH")
@@ -136,14 +133,14 @@ impl Shims {
     }
 }
 
-/// A link that stands in the way of `sbatch`, so that each job that is submitted says where it comes from.
+/// A link that shadows `sbatch`, so that each submitted job shows which run it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitter {
     bin: Utf8PathBuf,
 }
 
 impl Submitter {
-    /// Makes the link below `above`.
+    /// Creates the link below `above`.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -155,7 +152,7 @@ impl Submitter {
         Ok(Self { bin })
     }
 
-    /// Changes an environment so that jobs that are submitted in it bear this comment.
+    /// Changes an environment so that jobs submitted in it carry this comment.
     pub fn dress(&self, env: &mut BTreeMap<String, String>, comment: String) {
         let path = env.get("PATH").map_or_else(String::new, |path| format!(":{path}"));
         env.insert("PATH".to_owned(), format!("{}{path}", self.bin));
@@ -163,7 +160,6 @@ impl Submitter {
     }
 }
 
-/// The variable by which bash hands a function on.
 fn function(name: &str) -> String {
     format!("BASH_FUNC_{name}%%")
 }
@@ -172,14 +168,13 @@ fn quoted(text: &str) -> String {
     text.replace('\'', r"'\''")
 }
 
-/// A program of that name is in PATH.
 pub(crate) fn is_there(path: &str, name: &str) -> bool {
     path.split(':')
         .filter(|dir| !dir.is_empty())
         .any(|dir| shim::is_program(&Utf8Path::new(dir).join(name)))
 }
 
-/// Makes a link, or makes it right: in one step, since others may use it.
+/// Creates or corrects a link atomically, since other processes may be using it.
 fn link(at: &Utf8Path, exe: &Utf8Path) -> io::Result<()> {
     if fs::read_link(at).is_ok_and(|target| target == exe.as_std_path()) {
         return Ok(());
@@ -211,7 +206,7 @@ mod tests {
         assert!(shims.bin.join("env").is_symlink());
         assert!(!shims.bin.join("accelerate").exists());
         assert!(shims.all.join("accelerate").is_symlink());
-        // A tool of the machine that is not there must not seem to be.
+        // A missing tool of the machine must not seem installed.
         let bare = Shims::make(dir, exe, "/nowhere").unwrap();
         for tool in TOOLS {
             assert!(!bare.names.iter().any(|name| name == tool), "{tool}");

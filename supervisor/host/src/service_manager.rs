@@ -1,20 +1,20 @@
-//! The service manager that started this process (systemd): what it is told, and how often it wants to hear of us.
+//! The service manager that started this process (systemd): status messages and the watchdog.
 //!
-//! Source: sd_notify(3), sd_watchdog_enabled(3). Messages are datagrams of `NAME=VALUE` lines to the socket in `NOTIFY_SOCKET`.
-//! Nothing here waits, and a manager that does not listen changes nothing.
+//! Source: sd_notify(3), sd_watchdog_enabled(3). Messages are datagrams of `NAME=VALUE` lines to the socket in
+//! `NOTIFY_SOCKET`. Nothing here blocks, and a manager that does not listen changes nothing.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use supervise_core::id::Ms;
 
-/// Variables that are meant for this process alone: workers that had them would speak in our name.
+/// Variables for this process only: workers that had them would send messages in our name.
 pub const OWN_VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// The way to the service manager, where there is one.
+/// The connection to the service manager, if there is one.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     socket: Option<UnixDatagram>,
-    /// It ends us when it does not hear from us for so long.
+    /// It kills us if we send nothing for this long.
     watchdog: Option<Ms>,
 }
 
@@ -34,13 +34,13 @@ impl ServiceManager {
         }
     }
 
-    /// Returns true if somebody may listen.
+    /// Returns true if there may be a listener.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// It ends us when it does not hear from us for so long.
+    /// It kills us if we send nothing for this long.
     #[must_use]
     pub fn watchdog(&self) -> Option<Ms> {
         self.watchdog

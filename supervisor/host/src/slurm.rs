@@ -1,5 +1,5 @@
-//! Jobs of Slurm's, in `squeue`'s words and ended by `scancel`. Both talk to a daemon that may be away or hang: each call has a
-//! deadline, and no answer is never taken for a good one.
+//! Slurm jobs, listed with `squeue` and ended with `scancel`. Both talk to a daemon that may be unreachable or hang:
+//! each call has a deadline, and a missing answer is never treated as success.
 
 use crate::process::call::call;
 use crate::script;
@@ -8,32 +8,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use supervise_trainers::slurm::{FORMAT, JobOwnership, SlurmJob, SlurmJobs, read, words};
 
-/// Slurm's own commands give up after about ten seconds, and again after a second server.
+/// Slurm's commands give up after about ten seconds, and again with a second server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Slurm kills a job's processes some time after it asked them to end (KillWait, 30 s).
+/// Slurm kills a job's processes some time after SIGTERM (KillWait, 30 s).
 const ENDING: Duration = Duration::from_secs(90);
-/// How often it is looked whether a job has ended.
 const LOOK: Duration = Duration::from_secs(1);
-/// Its processes are ending, and nothing more can be asked of it.
+/// Its processes are exiting, and it accepts no more requests.
 const COMPLETING: &str = "COMPLETING";
 
-/// Whom to ask, and about whom.
+/// How to query Slurm, and about which run.
 #[derive(Debug, Clone)]
 pub struct SlurmQuery {
-    /// The mark that makes a job ours.
     pub proof: JobOwnership,
-    /// Form of our jobs.
     pub known: SlurmJobs,
-    /// The workers' directory.
     pub cwd: Utf8PathBuf,
-    /// The workers' environment.
     pub env: BTreeMap<String, String>,
 }
 
-/// The living jobs of this run, and those that look like them.
+/// The active jobs of this run, and those that look like them.
 ///
 /// # Errors
-/// Why nothing is known, in words.
+/// Why nothing is known, for the operator.
 pub fn ask(query: &SlurmQuery) -> Result<Vec<SlurmJob>, String> {
     let path = query.env.get("PATH").map_or("", String::as_str);
     // Without it nothing can have been submitted.
@@ -46,10 +41,11 @@ pub fn ask(query: &SlurmQuery) -> Result<Vec<SlurmJob>, String> {
     read(&String::from_utf8_lossy(&said), &query.proof, &query.known)
 }
 
-/// Cancels what is proven to be ours, and returns when Slurm does not list it any more: the jobs that were. `say` hears of them first.
+/// Cancels the jobs that are certainly ours, and returns them when Slurm no longer lists them. `say` is called with
+/// them first.
 ///
 /// # Errors
-/// Why it is not known that they have ended, in words.
+/// Why their end is unknown, for the operator.
 pub fn end(query: &SlurmQuery, mut say: impl FnMut(&[SlurmJob])) -> Result<Vec<SlurmJob>, String> {
     let ours = |jobs: Vec<SlurmJob>| -> Vec<SlurmJob> { jobs.into_iter().filter(|j| j.attempt.is_some()).collect() };
     let all = ours(ask(query)?);
@@ -60,7 +56,7 @@ pub fn end(query: &SlurmQuery, mut say: impl FnMut(&[SlurmJob])) -> Result<Vec<S
     let mut left = all.clone();
     let mut cancelled = BTreeSet::new();
     loop {
-        // One that a living job submitted meanwhile is as new as the first ones.
+        // A job submitted meanwhile by a running one is treated like the first ones.
         let new: Vec<SlurmJob> = left
             .iter()
             .filter(|j| j.state != COMPLETING && !cancelled.contains(&j.id))
@@ -101,7 +97,8 @@ fn run(query: &SlurmQuery, argv: &[&str]) -> Result<Vec<u8>, String> {
     call(argv, env, &query.cwd, &[], PATIENCE)
 }
 
-/// A job that waits to be started, again or for the first time: the state that Slurm gives it. `None`: it does not wait, or nobody says.
+/// Slurm's state of a job that waits to be started, again or for the first time. `None`: it does not wait, or that is
+/// unknown.
 #[must_use]
 pub fn waiting(job: &str, mut env: BTreeMap<String, String>) -> Option<String> {
     env.retain(|name, _| !name.starts_with("SQUEUE_"));
@@ -113,10 +110,10 @@ pub fn waiting(job: &str, mut env: BTreeMap<String, String>) -> Option<String> {
         .then_some(state)
 }
 
-/// Submits a batch script. Returns the job's number.
+/// Submits a batch script. Returns the job id.
 ///
 /// # Errors
-/// Why it is not submitted, in words.
+/// Why it was not submitted, for the operator.
 pub fn submit(script: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<u64, String> {
     let said = call(
         &[script::SBATCH, "--parsable"],

@@ -1,4 +1,4 @@
-//! Small system calls for who is not the host: each a function with a name.
+//! Small system calls for other crates: each a function with a name.
 
 use camino::Utf8Path;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -12,33 +12,33 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 
-/// The user whose rights count.
+/// The effective user id.
 #[must_use]
 pub fn effective_user() -> u32 {
     geteuid().as_raw()
 }
 
-/// The name by which the password database knows who runs this.
+/// The current user's name in the password database.
 #[must_use]
 pub fn user_name() -> Option<String> {
     user_of(getuid().as_raw())
 }
 
-/// The name of a user, where the password database has one.
+/// The name of a user, if the password database has one.
 #[must_use]
 pub fn user_of(uid: u32) -> Option<String> {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     found.map(|u| u.name).filter(|name| !name.is_empty())
 }
 
-/// Below these ports no service is usual that a trainer's machine runs, and above them those of Kubernetes begin.
+/// Below these ports there are services that a trainer's machine may run, and above them those of Kubernetes begin.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// A port at that address that nobody has. Whoever it is for listens there later, after seconds of imports: it is none that the kernel
-/// gives to connections meanwhile, as long as its range (`ip_local_port_range`) leaves one.
+/// A free port at that address. The program that will use it listens only after seconds of imports, so the port is
+/// one that the kernel does not give to connections meanwhile, if its range (`ip_local_port_range`) leaves one.
 ///
 /// # Errors
-/// None is free.
+/// No port is free.
 pub fn free_port(at: IpAddr) -> io::Result<u16> {
     const TRIES: u64 = 64;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -51,7 +51,6 @@ pub fn free_port(at: IpAddr) -> io::Result<u16> {
     }
 }
 
-/// One of the ports that are not the kernel's to give, as it tells its range.
 fn port_outside(range: &str, random: u64) -> Option<u16> {
     let mut ends = range.split_whitespace().map_while(|n| n.parse::<u16>().ok());
     let (low, high) = (ends.next()?, ends.next()?);
@@ -62,12 +61,12 @@ fn port_outside(range: &str, random: u64) -> Option<u16> {
     wider.start.checked_add(at)
 }
 
-/// Leaves the terminal's session. Who leads a session already stays in it.
+/// Leaves the terminal's session. A session leader stays in it.
 pub fn leave_session() {
     let _ = setsid();
 }
 
-/// Orphans of our descendants come to this process.
+/// Makes this process a subreaper, so that it adopts orphans among its descendants.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -75,19 +74,19 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
 
-/// Reaps one child, where it has ended.
+/// Reaps one child, if it has exited.
 pub fn reap_child(pid: i32) {
     let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
 }
 
-/// The kernel's release, `6.1.0-13-amd64`.
+/// The kernel's release, such as `6.1.0-13-amd64`.
 #[must_use]
 pub fn kernel_release() -> Option<String> {
     let name = nix::sys::utsname::uname().ok()?;
     Some(name.release().to_string_lossy().into_owned())
 }
 
-/// Writes some of the bytes at once, past the buffers of the standard library. Returns how many.
+/// Writes some of the bytes at once, bypassing the standard library's buffers. Returns how many.
 ///
 /// # Errors
 /// The system's.
@@ -95,7 +94,7 @@ pub fn write_some(to: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(nix::unistd::write(to, bytes)?)
 }
 
-/// A file that stands in memory alone.
+/// A file that exists only in memory.
 ///
 /// # Errors
 /// The system's.
@@ -103,18 +102,18 @@ pub fn memory_file(name: &str) -> io::Result<File> {
     Ok(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?))
 }
 
-/// Room of a file system.
+/// Space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsSpace {
-    /// All of them; 0: it counts no blocks, as some of the kernel's own, and tells nothing.
+    /// Total bytes; 0: it reports no blocks, as some of the kernel's own do, so nothing is known.
     pub size: u64,
-    /// Those that are left for us.
+    /// Bytes available to us.
     pub free: u64,
-    /// Files that we may make; `None`: it does not count them.
+    /// Files that we may create; `None`: it does not count them.
     pub files: Option<u64>,
 }
 
-/// The space of the file system that a path stands on.
+/// The space of a path's file system.
 ///
 /// # Errors
 /// The system's.
@@ -127,27 +126,28 @@ pub fn space(path: &Utf8Path) -> io::Result<FsSpace> {
     })
 }
 
-/// Lets this process have as many files open as it may: a checkpoint of many ranks has several for each.
+/// Raises the limit of open files as far as allowed: a checkpoint of many ranks needs several for each.
 pub fn raise_open_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // Where it is refused, opening the file that is one too many says so.
+        // If this is refused, opening one file too many reports it.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// The magic number of the file system that a path stands on.
+/// The magic number of a path's file system.
 ///
 /// # Errors
 /// The system's.
 pub fn fs_magic(path: &Utf8Path) -> io::Result<i64> {
-    // Some kinds have their highest bit set and come as negative numbers.
+    // Some kinds have their highest bit set and are returned as negative numbers.
     Ok(statfs(path.as_std_path())?.filesystem_type().0 & 0xffff_ffff)
 }
 
-/// Whatever reaches a helper by its group, its terminal or a scheduler is meant for whoever started it: that one's end is its end.
+/// Ignores signals: those that reach a helper through its group, terminal or scheduler are meant for its parent, and
+/// it exits with that.
 pub fn ignore_signals() {
     use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
     let mut set = SigSet::empty();

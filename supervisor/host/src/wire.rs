@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-/// A message as its line.
+/// Encodes a message as a line.
 ///
 /// # Errors
-/// A value that JSON cannot express (none is known).
+/// A value that JSON cannot express (no such case is known).
 pub fn encode<T: Serialize>(message: &T) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

@@ -1,8 +1,7 @@
-//! Files and directories under names that somebody else could have taken first.
+//! Files and directories under names that another user could have taken first.
 //!
-//! A checkpoint root may be writable by others. What is made in it gets a name that nobody can know, is never made
-//! through a link, and is reached below a descriptor of its directory; a directory of ours that stands there already is
-//! looked at before it is used.
+//! A checkpoint root may be writable by others. A new file in it gets an unpredictable name, is never created through
+//! a link, and is opened relative to its directory's descriptor. An existing directory of ours is checked before use.
 
 use super::sync_dir;
 use crate::ownership::OwnIds;
@@ -15,18 +14,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 
-/// Random bytes in a temporary name.
 const RANDOM: usize = 8;
-/// Permissions of others to write.
+/// Write permissions of others.
 const BY_OTHERS: u32 = 0o022;
-/// Everybody may write, and remove what is his own.
+/// Any user may write, and may remove only their own entries.
 const STICKY: u32 = 0o1000;
-/// Entries of a directory that others could write, which are looked at: more were not made by us.
+/// Entries that are checked in a directory that others could write to; one of ours has fewer.
 const ENTRIES: usize = 100_000;
-/// How deep they are looked at.
 const DEPTH: usize = 2;
 
-/// So many random bytes, as hexadecimal digits.
+/// This many random bytes, as hexadecimal digits.
 pub(crate) fn random(bytes: usize) -> io::Result<String> {
     let mut drawn = vec![0; bytes];
     File::open("/dev/urandom")?.read_exact(&mut drawn)?;
@@ -38,13 +35,12 @@ fn open_dir(path: &Utf8Path, more: OFlags) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path.as_std_path(), flags, Mode::empty())?)
 }
 
-/// A new file under a name that was not there.
 fn create_in(dir: &OwnedFd, name: &str, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(openat(dir, name, flags, Mode::from_raw_mode(mode))?))
 }
 
-/// Writes a file so that a reader sees the old or the new contents, also after a power loss.
+/// Writes a file atomically: a reader sees the old or the new contents, even after a power loss.
 ///
 /// # Errors
 /// The file system refuses.
@@ -52,8 +48,8 @@ pub fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     write(path, bytes, mode, true)
 }
 
-/// As [`write_whole`], without waiting for the disk: for what nothing rests on, or what is written anew before it is needed. A power
-/// loss may leave the file torn, empty or missing.
+/// Like [`write_whole`], without waiting for the disk: for files that nothing depends on, or that are rewritten
+/// before they are needed. After a power loss the file may be torn, empty or missing.
 ///
 /// # Errors
 /// The file system refuses.
@@ -85,14 +81,14 @@ fn write(path: &Utf8Path, bytes: &[u8], mode: u32, durable: bool) -> io::Result<
     drop(file);
     let done = written.and_then(|()| Ok(renameat(&dir, tmp.as_str(), &dir, name)?));
     if done.is_err() {
-        // A draft that cannot be removed either harms nobody.
+        // A draft that cannot be removed does no harm.
         let _ = unlinkat(&dir, tmp.as_str(), AtFlags::empty());
         return done;
     }
     if durable { sync_dir(above) } else { Ok(()) }
 }
 
-/// Removes what writers of this file left who were killed: each file of ours has one writer at a time.
+/// Removes drafts of killed writers: each of our files has one writer at a time.
 fn remove_drafts(above: &Utf8Path, dir: &OwnedFd, draft: &str) {
     let is_draft = |name: &str| {
         name.strip_prefix(draft)
@@ -100,13 +96,12 @@ fn remove_drafts(above: &Utf8Path, dir: &OwnedFd, draft: &str) {
     };
     for entry in above.read_dir_utf8().into_iter().flatten().flatten() {
         if is_draft(entry.file_name()) {
-            // One that stays harms nobody.
             let _ = unlinkat(dir, entry.file_name(), AtFlags::empty());
         }
     }
 }
 
-/// Makes a directory that only the owner may enter.
+/// Creates a directory that only the owner may enter.
 pub(crate) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
     match DirBuilder::new().recursive(true).mode(0o700).create(dir) {
         Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {
@@ -121,8 +116,8 @@ pub(crate) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
     }
 }
 
-/// Creates a file in a directory and removes it again. Answers whose files are that are made there: a network file
-/// system may give them to somebody else than the user who made them.
+/// Creates a file in a directory and removes it again. Returns the file's owner: a network file system may give it to
+/// another user than its creator.
 ///
 /// # Errors
 /// The file system refuses.
@@ -135,14 +130,14 @@ pub fn write_test(dir: &Utf8Path) -> io::Result<u32> {
     owner
 }
 
-/// This process as the file system of a directory sees it: a file is created there and removed again.
+/// This process as a directory's file system sees it: creates a file there and removes it again.
 #[must_use]
 pub fn own_ids(dir: &Utf8Path) -> OwnIds {
     OwnIds::new(effective_user(), write_test(dir).ok())
 }
 
-/// Creates a directory of ours, or looks whether the one that stands there is: no link, our own, and nobody else may
-/// write in it. Permissions are mended. `Some`: what was done is worth saying.
+/// Creates a directory of ours, or checks an existing one: not a link, owned by us, not writable by others. Corrects
+/// the permissions. `Some`: a note about what was done.
 pub(crate) fn own_dir(path: &Utf8Path) -> io::Result<Option<String>> {
     if let Some(above) = path.parent() {
         make_dir(above)?;
@@ -165,8 +160,8 @@ pub(crate) fn own_dir(path: &Utf8Path) -> io::Result<Option<String>> {
     mend(path, &dir, &stat).map(Some)
 }
 
-/// A directory in the user's own place (`…/supervise/runs`, say): made, or looked at as [`own_dir`] does, and the place with it. A
-/// place that is a link is followed where the link is ours.
+/// Creates a directory in the user's own location (such as `…/supervise/runs`), or checks it as [`own_dir`] does, and
+/// its parent too. A parent that is a link is followed if the link is ours.
 ///
 /// # Errors
 /// One of the two is not ours, or the file system refuses.
@@ -177,7 +172,7 @@ pub fn own_place(path: &Utf8Path) -> io::Result<()> {
                 check_owner(above, above, link.uid())?;
                 own_dir(&above.canonicalize_utf8()?)?;
             }
-            // The permissions of a place of all users are not ours to mend.
+            // We must not change the permissions of a directory shared by all users.
             Ok(dir) if dir.mode() & STICKY != 0 => {
                 return Err(io::Error::other(format!(
                     "{above} is shared by users: nothing of ours is kept in it"
@@ -189,7 +184,7 @@ pub fn own_place(path: &Utf8Path) -> io::Result<()> {
     own_dir(path).map(drop)
 }
 
-/// Opens a file in a directory of ours to be written at its end. It is made for us alone; a link, or another user's file, is
+/// Opens a file in a directory of ours for appending. It is created for us alone; a link or another user's file is
 /// refused.
 ///
 /// # Errors
@@ -198,7 +193,7 @@ pub fn open_log(path: &Utf8Path) -> io::Result<File> {
     open_own(path, fs::OpenOptions::new().create(true).append(true).mode(0o600))
 }
 
-/// A whole small file of ours: no link, nobody else's, nothing that is waited for, at most `limit` bytes.
+/// Reads a whole small file of ours, at most `limit` bytes. Refuses links and other users' files, and never blocks.
 ///
 /// # Errors
 /// It is not ours, longer, or the file system refuses.
@@ -212,7 +207,7 @@ pub fn read_own(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 fn open_own(path: &Utf8Path, options: &mut fs::OpenOptions) -> io::Result<File> {
-    // What is no file must not keep us.
+    // Opening anything other than a file must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = match options.custom_flags(flags).open(path) {
         Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Err(no_file(path)),
@@ -242,7 +237,7 @@ fn no_dir(path: &Utf8Path) -> io::Error {
     ))
 }
 
-/// Ours is what we own, or what the file system makes of what we create in `dir`.
+/// Accepts files of our own user, and of the user that the file system gives our files in `dir` to.
 fn check_owner(path: &Utf8Path, dir: &Utf8Path, owner: u32) -> io::Result<()> {
     if OwnIds::here().owns(owner) || own_ids(dir).owns(owner) {
         return Ok(());
@@ -253,7 +248,7 @@ fn check_owner(path: &Utf8Path, dir: &Utf8Path, owner: u32) -> io::Result<()> {
     )))
 }
 
-/// While others could write here, nothing of theirs came in: no link, and no file of another owner.
+/// Checks that nothing of other users came in while they could write here: no link, and no file of another owner.
 fn check_contents(dir: &Utf8Path, depth: usize, seen: &mut usize) -> io::Result<()> {
     for entry in dir.read_dir_utf8()? {
         let path: Utf8PathBuf = entry?.into_path();
@@ -278,7 +273,7 @@ fn no_dir_of_ours(dir: &Utf8Path, path: &Utf8Path) -> io::Error {
 
 fn mend(path: &Utf8Path, dir: &OwnedFd, stat: &Stat) -> io::Result<String> {
     let mode = stat.st_mode & 0o7777;
-    // Some file systems keep no permissions: what they show is then what they show of everything.
+    // Some file systems do not store permissions and show the same ones for everything.
     let mended = fchmod(dir, Mode::from_raw_mode(mode & !BY_OTHERS)).is_ok()
         && fstat(dir).is_ok_and(|now| FileType::from_raw_mode(now.st_mode).is_dir() && now.st_mode & BY_OTHERS == 0);
     Ok(match mended {
@@ -321,7 +316,7 @@ mod tests {
         let (_keep, dir) = temp_dir();
         let victim = dir.join("victim");
         fs::write(&victim, "precious").unwrap();
-        // What older releases wrote to on the way.
+        // Temporary names that older releases used.
         symlink(&victim, dir.join("file.supervise-tmp")).unwrap();
         symlink(
             &victim,
@@ -392,7 +387,7 @@ mod tests {
         let own = dir.join("own");
         fs::create_dir(&own).unwrap();
         if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
-            // Only root gives directories away.
+            // Only root can give directories away.
             return;
         }
         let said = own_dir(&own).unwrap_err().to_string();

@@ -1,9 +1,9 @@
-//! Stacks of Python, from the processes themselves, as their last words: they are to be killed in any case.
+//! Python stacks, written by the processes themselves as they exit: they are to be killed anyway.
 //!
-//! An interpreter with a handler of faulthandler (`PYTHONFAULTHANDLER`) writes where each of its threads stands when SIGABRT comes,
-//! and ends. First all processes of the attempt are stopped, so that nobody sees another's end and goes on to the next
-//! command, or says that a connection is lost; then one after the other of those that share an output. What does not answer in time is
-//! left to the kill that follows.
+//! An interpreter with a handler of faulthandler (`PYTHONFAULTHANDLER`) writes the stack of each of its threads on
+//! SIGABRT, and exits. First all processes of the attempt are stopped, so that none notices another's exit and runs
+//! its next command or reports a lost connection. Then the processes that share an output are asked one after the
+//! other. What does not answer in time is left to the kill that follows.
 
 use super::EvidenceOrder;
 use crate::process::kill::{abort, signal_process};
@@ -20,50 +20,43 @@ use std::time::{Duration, Instant};
 use supervise_core::id::{ProcRef, WorkerId};
 use supervise_core::observe::stacks::{RankProcess, RankStack, Stacks, read, telling};
 
-/// Interpreters that are asked.
 const PROCESSES: usize = 128;
-/// Ancestors of a process that are looked at for its worker.
 const DEPTH: u64 = 64;
-/// An interpreter has this long to its end, also on a machine with too few processors, and its output to the file.
+/// Time for an interpreter to exit, even on a busy machine, and for its output to reach the file.
 const ONE: Duration = Duration::from_millis(3000);
 const WRITTEN: Duration = Duration::from_millis(1000);
-/// All have this long.
 const ALL: Duration = Duration::from_secs(5);
-/// Its output is complete when nothing came for this long.
+/// Its output is complete after this long without new bytes.
 const QUIET: Duration = Duration::from_millis(30);
 const LOOK: Duration = Duration::from_millis(3);
-/// Bytes of one dump.
 const DUMP: u64 = 256 << 10;
 
-/// The answers: who stands where, and the dumps as they were written.
 #[derive(Debug, Default)]
 pub(super) struct Dumps {
     pub(super) stacks: Stacks,
     pub(super) text: String,
 }
 
-/// An interpreter that will answer.
 struct DumpTarget {
     proc: ProcRef,
     who: RankProcess,
 }
 
-/// A file that gets what interpreters write.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]
 enum Outlet {
-    /// The standard error of a process is a file: whose.
+    /// To a file, opened by this process.
     File(PathBuf),
-    /// The guard keeps it as the output of a worker.
+    /// To the guard, as the output of a worker.
     Worker(u32),
 }
 
-/// Interpreters of an attempt that answer SIGABRT with a dump, by pid.
+/// Interpreters of an attempt that answer SIGABRT with a dump, by PID.
 pub(super) fn answering(procs: &[ProcRef]) -> Vec<ProcRef> {
     let wanted = |p: &&ProcRef| is_python(p.pid) && catches_abort(p.pid);
     procs.iter().filter(wanted).take(PROCESSES).copied().collect()
 }
 
-/// Ends them, and reads what they leave. `all`: every process of the attempt, but for those that watch it.
+/// Aborts them and reads what they write. `all`: every process of the attempt, except those that watch it.
 pub(super) fn take(order: &EvidenceOrder, all: &[ProcRef], answering: &[ProcRef]) -> Dumps {
     if answering.is_empty() || !is_wanted() {
         return Dumps::default();
@@ -83,7 +76,7 @@ pub(super) fn take(order: &EvidenceOrder, all: &[ProcRef], answering: &[ProcRef]
     }
     let until = Instant::now() + ALL;
     for proc in all {
-        // One that is gone needs none, one that refuses is killed like all others.
+        // A process that has exited needs no signal; one that refuses is killed like all others.
         let _ = signal_process(*proc, libc::SIGSTOP);
     }
     let answers: Vec<(RankProcess, String)> = std::thread::scope(|scope| {
@@ -122,7 +115,7 @@ fn put_together(order: &EvidenceOrder, answers: Vec<(RankProcess, String)>) -> D
     }
 }
 
-/// Whoever gave the order still holds our input: without one, nobody decided that they end.
+/// Returns true if the supervisor still holds our input: otherwise nothing has decided that they are killed.
 fn is_wanted() -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let stdin = std::io::stdin();
@@ -136,7 +129,6 @@ fn is_python(pid: i32) -> bool {
     name.starts_with("python") || name.starts_with("pypy")
 }
 
-/// It has a handler for SIGABRT: without one it would end without a word.
 fn catches_abort(pid: i32) -> bool {
     let mut status = String::new();
     let read = File::open(format!("/proc/{pid}/status")).and_then(|f| f.take(16 << 10).read_to_string(&mut status));
@@ -145,7 +137,6 @@ fn catches_abort(pid: i32) -> bool {
     read.is_ok() && mask.is_some_and(|mask| mask >> (libc::SIGABRT - 1) & 1 == 1)
 }
 
-/// The worker that a process descends from, and how far.
 fn worker_of(proc: ProcRef, order: &EvidenceOrder, all: &ProcSnapshot) -> Option<(u32, u64)> {
     let mut pid = proc.pid;
     for depth in 0..DEPTH {
@@ -166,7 +157,6 @@ fn outlet(pid: i32, worker: u32) -> Outlet {
     }
 }
 
-/// Asks one after the other.
 fn ask_all(
     order: &EvidenceOrder,
     all: &[ProcRef],
@@ -180,13 +170,13 @@ fn ask_all(
             break;
         }
         let path = match outlet {
-            // By its descriptor: the name may be of another root, or gone.
+            // By its descriptor: the path may be in another root, or deleted.
             Outlet::File(_) => PathBuf::from(format!("/proc/{}/fd/2", one.proc.pid)),
             Outlet::Worker(n) => worker_log(order, *n).into(),
         };
         let mut written = FileTail::from_now(&path);
         for_each_reader(one.proc.pid, all, |reader| {
-            // One that refuses keeps what it would have passed on.
+            // If it refuses, it does not forward the dump.
             let _ = signal_process(reader, libc::SIGCONT);
         });
         if !matches!(abort(one.proc), Ok(true)) {
@@ -196,7 +186,7 @@ fn ask_all(
             is_gone(one.proc)
         });
         if !ended {
-            // It may have a handler of its own; what it writes is not waited for.
+            // It may have a handler of its own, whose output is not waited for.
             continue;
         }
         let text = written.read_all(matches!(outlet, Outlet::Worker(_)).then_some(path.as_path()));
@@ -205,7 +195,8 @@ fn ask_all(
     out
 }
 
-/// Finds the processes that read another's standard error through a pipe, as `tee` does: they were stopped as all were.
+/// Calls `go_on` for the processes that read another's standard error through a pipe, such as `tee`: they were
+/// stopped, too.
 fn for_each_reader(pid: i32, all: &[ProcRef], go_on: impl Fn(ProcRef)) {
     let end = |pid: i32, fd: i32| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
     let pipe = end(pid, 2).filter(|p| p.as_os_str().as_encoded_bytes().starts_with(b"pipe:"));
@@ -233,7 +224,6 @@ fn wait(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// The end of a file from some moment on.
 struct FileTail {
     file: Option<File>,
     at: u64,
@@ -246,7 +236,7 @@ impl FileTail {
         Self { file, at }
     }
 
-    /// All that came since, once nothing more comes. `again`: the file may be another by now.
+    /// Everything new, once nothing more arrives. `again`: the file may have been replaced.
     fn read_all(&mut self, again: Option<&Path>) -> String {
         let (mut text, mut since) = (self.read(again), Instant::now());
         wait(WRITTEN, || {
@@ -264,7 +254,7 @@ impl FileTail {
         if let Some(file) = &mut self.file
             && file.seek(SeekFrom::Start(self.at)).is_ok()
         {
-            // What cannot be read is as if it had not been written.
+            // What cannot be read is treated as not written.
             let _ = file.take(DUMP).read_to_end(&mut bytes);
         }
         let state = |f: &File| f.metadata().ok().map(|m| (m.dev(), m.ino()));
@@ -312,7 +302,7 @@ mod tests {
                 depth: 0,
             },
         };
-        // Stopped, it answers all the same.
+        // It answers even though it is stopped.
         signal_process(workers[0], libc::SIGSTOP).unwrap();
         let place = outlet(workers[0].pid, 0);
         let until = Instant::now() + Duration::from_secs(60);
@@ -333,7 +323,7 @@ mod tests {
         deaf.wait().unwrap();
     }
 
-    /// A launcher of its own that keeps its workers' output: `worker 2>&1 | tee -a worker.log`.
+    /// A launcher that saves its workers' output: `worker 2>&1 | tee -a worker.log`.
     #[test]
     fn what_is_passed_on_by_a_process_that_was_stopped_arrives() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Exceptions that ended interpreters, from the memory in which the guard keeps them.
+//! Exceptions that interpreters exited with, from the memory file kept by the guard.
 
 use super::EvidenceOrder;
 use crate::guard::standby::{ENDINGS, memory_of};
@@ -7,16 +7,15 @@ use std::io::Read;
 use supervise_core::id::WorkerId;
 use supervise_core::observe::exception::{self, WorkerException};
 
-/// Bytes that are read of it.
 const MOST: u64 = 8 << 20;
 
-/// The exceptions, without secrets: by worker, the first to end first.
+/// The exceptions, without secrets: by worker, the first exit first.
 pub(super) fn read(order: &EvidenceOrder) -> Vec<WorkerException> {
     let guards = order.known.iter().filter(|p| !order.workers.contains(p));
     let mut text = Vec::new();
     for file in guards.filter_map(|guard| memory_of(guard.pid, ENDINGS)) {
         if let Ok(file) = File::open(file) {
-            // Whatever can be read of it is worth a look.
+            // A partial read is still useful.
             let _ = file.take(MOST).read_to_end(&mut text);
         }
     }
@@ -33,7 +32,6 @@ pub(super) fn read(order: &EvidenceOrder) -> Vec<WorkerException> {
     found
 }
 
-/// `exceptions.txt`.
 pub(super) fn text(endings: &[WorkerException]) -> String {
     let part = |e: &WorkerException| format!("# worker {}\n{}\n", e.worker, e.text());
     endings.iter().map(part).collect()

@@ -1,5 +1,6 @@
-//! The error files that torch writes: the exception that ended a rank (`torch.distributed.elastic.multiprocessing.errors`). torchrun copies
-//! that of the first rank that failed to the place it was given itself.
+//! The error files that torch writes: the exception that ended a rank
+//! (`torch.distributed.elastic.multiprocessing.errors`). torchrun copies the file of the first rank that failed to
+//! the path it was given itself.
 
 use super::{DIRECTORY, EvidenceOrder};
 use crate::io_worker::read_small;
@@ -7,9 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use supervise_core::id::WorkerId;
 
-/// Bytes of one file.
 const FILE: u64 = 1 << 20;
-/// Files that are read.
 const FILES: usize = 64;
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +42,7 @@ pub fn error_file(worker: u32) -> String {
     format!("{DIRECTORY}/error-{worker}.json")
 }
 
-/// What the workers' files say, the first exception first. A file that says nothing is left out.
+/// The exceptions in the workers' files, the earliest first. A file without one is skipped.
 pub(super) fn read(order: &EvidenceOrder) -> Vec<(WorkerId, String)> {
     let count = u32::try_from(order.workers.len()).unwrap_or(u32::MAX);
     let mut found = BTreeMap::new();
@@ -62,7 +61,6 @@ pub(super) fn read(order: &EvidenceOrder) -> Vec<(WorkerId, String)> {
         .collect()
 }
 
-/// When it was raised, and the traceback.
 fn parse(bytes: &[u8]) -> Option<(u64, String)> {
     let file: ErrorFile = serde_json::from_slice(bytes).ok()?;
     Some(match file.message {

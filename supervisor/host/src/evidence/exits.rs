@@ -1,4 +1,4 @@
-//! How the processes of an attempt ended, in the order in which the guard saw it.
+//! How the processes of an attempt exited, in the order in which the guard saw it.
 
 use super::EvidenceOrder;
 use serde_json::{Value, json};
@@ -8,16 +8,13 @@ use std::io::Read;
 use std::time::Duration;
 use supervise_core::id::ProcRef;
 
-/// Bytes of the guard's record that are looked at.
 const RECORD: u64 = 4 << 20;
-/// The record is looked at so often, with such pauses.
 const LOOKS: u32 = 200;
 const LOOK: Duration = Duration::from_millis(50);
-/// Ends that are told.
 const ENDS: usize = 10_000;
 
-/// The list, as JSON, once it tells of every worker; the guard's record comes to the disk a moment after its end. `None` where it
-/// cannot be read.
+/// The list, as JSON, once it includes every worker: the guard's record reaches the disk a moment after its exit.
+/// `None` if it cannot be read.
 pub(super) fn when_written(order: &EvidenceOrder) -> Option<String> {
     let mut found = None;
     for _ in 0..LOOKS {
@@ -44,8 +41,8 @@ fn read(order: &EvidenceOrder) -> Option<Vec<Value>> {
     Some(list(&record, &order.workers, &order.argv.join(" ")))
 }
 
-/// Each end with the command of its process, where that is known. `launched`: the command of the workers, for those that ended before
-/// the guard read theirs.
+/// Each exit with the command of its process, if known. `launched`: the workers' command, for those that exited
+/// before the guard read theirs.
 fn list(record: &str, workers: &[ProcRef], launched: &str) -> Vec<Value> {
     let mut commands: BTreeMap<i64, String> = BTreeMap::new();
     let mut out = Vec::new();
@@ -90,7 +87,7 @@ mod tests {
             (&json!("python3 a.py"), &json!(7))
         );
         assert_eq!((&found[1]["worker"], &found[1]["step"]), (&json!(0), &json!(4)));
-        // It ended before its command could be read.
+        // It exited before its command could be read.
         assert_eq!(
             (&found[1]["command"], &found[1]["pid"]),
             (&json!("python3 train.py"), &json!(9))

@@ -1,4 +1,4 @@
-//! What PyTorch's flight recorder left of each rank, and the rank that it names.
+//! Records of PyTorch's flight recorder, and the rank that they point to.
 
 use super::{DIRECTORY, EvidenceOrder};
 use camino::Utf8Path;
@@ -9,19 +9,17 @@ use std::time::Duration;
 use supervise_checkpoint::flight::{RECORD, read};
 use supervise_core::observe::collectives::{self, Collectives};
 
-/// Beginning of the records' names; the rank follows.
+/// Prefix of the records' names; the rank follows.
 pub const RECORDS: &str = "nccl_trace_rank_";
-/// Records that are read.
 const RANKS: usize = 1024;
-/// A file system that does not answer is given up on after this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The findings, and a file about them; `None` where no rank left a record.
+/// The findings, and a file about them; `None` if no rank left a record.
 pub(super) fn look(order: &EvidenceOrder) -> Option<(Collectives, String)> {
     let dir = order.attempt.join(DIRECTORY);
     let (tx, rx) = mpsc::channel();
     let thread = std::thread::Builder::new();
-    // One that hangs is left behind.
+    // A hanging thread is abandoned.
     let started = thread.spawn(move || drop(tx.send(records(&dir))));
     started.ok()?;
     rx.recv_timeout(PATIENCE).ok().flatten()

@@ -1,4 +1,4 @@
-//! The cause that the logs of an attempt tell, read as `supervise diagnose` reads them.
+//! The cause according to an attempt's logs, read as `supervise diagnose` does.
 
 use super::{AttemptEnd, EvidenceOrder, error_files};
 use crate::guard::record::OUTPUT_ENDS;
@@ -13,20 +13,15 @@ use supervise_core::id::WorkerId;
 use supervise_core::rulebook::log_cause::{LogCause, LogSource};
 use supervise_core::rulebook::taxonomy::Class;
 
-/// The last output is on its way to the disk for so long at most.
+/// How long the last output may take to reach the disk.
 const WRITTEN: Duration = Duration::from_secs(2);
-/// Pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(2);
-/// Bytes at the end of the guard's record that are looked at.
 const RECORD_END: u64 = 4096;
-/// Reading takes no longer.
+/// Time limit for reading.
 const TIME: Duration = Duration::from_secs(7);
-/// Bytes read at once.
 const BLOCK: usize = 1 << 20;
-/// Rotated files of a worker.
 const ROTATED: u32 = 1000;
 
-/// The cause, without secrets.
 pub(super) fn cause(order: &EvidenceOrder, ended: AttemptEnd, reading: Option<LogReader>) -> LogCause {
     let Some(mut reading) = reading else {
         return LogCause::unread("the table of classes does not compile");
@@ -52,7 +47,7 @@ pub(super) fn cause(order: &EvidenceOrder, ended: AttemptEnd, reading: Option<Lo
     }
     let mut cause = reading.verdict(ended.exit).cause(&logs);
     if !cause.sure && ended.exit != Some(0) {
-        // A rank whose output goes elsewhere tells its exception there alone.
+        // If a rank's output goes elsewhere, its exception is only in its error file.
         for (worker, text) in error_files::read(order) {
             logs.push((worker, LogSource::ErrorFile));
             reading.begin();
@@ -72,7 +67,7 @@ pub(super) fn cause(order: &EvidenceOrder, ended: AttemptEnd, reading: Option<Lo
     cause
 }
 
-/// The guard's record tells that all output is written. An older guard does not say so.
+/// Waits until the guard's record says that all output is written. An older guard does not say so.
 fn wait_until_written(record: &Utf8Path) {
     let until = Instant::now() + WRITTEN;
     while !says_written(record).unwrap_or(false) && Instant::now() < until {
@@ -89,7 +84,6 @@ fn says_written(record: &Utf8Path) -> io::Result<bool> {
     Ok(end.split(|b| *b == b'\n').any(|line| line == OUTPUT_ENDS.as_bytes()))
 }
 
-/// The files of a worker's output, the oldest first.
 fn files_of(attempt: &Utf8Path, worker: u32) -> Vec<Utf8PathBuf> {
     let newest = attempt.join(format!("worker-{worker}.log"));
     let rotated = (1..=ROTATED).map(|n| Utf8PathBuf::from(format!("{newest}.{n}")));

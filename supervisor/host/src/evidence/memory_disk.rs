@@ -1,4 +1,4 @@
-//! Memory and room on disks.
+//! Memory and free disk space.
 
 use crate::hidden_places::HiddenLog;
 use crate::process::cgroup::memory_events;
@@ -9,11 +9,9 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A file system that does not answer is given up on after this.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Such a file is short.
 const SHORT: u64 = 64 << 10;
-/// Files of a control group that tell of memory, of both versions.
+/// Files about memory of a cgroup, for both versions.
 const COUNTERS: [&str; 9] = [
     "memory.current",
     "memory.peak",
@@ -26,17 +24,15 @@ const COUNTERS: [&str; 9] = [
     "memory.oom_control",
 ];
 
-/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct MemoryReport {
-    /// Bytes free and in all.
+    /// Free and total bytes of `/dev/shm`.
     pub(super) shm: Option<(u64, u64)>,
     pub(super) disk: Option<(u64, u64)>,
     pub(super) memory: Option<(u64, u64)>,
     parts: Vec<(String, String)>,
 }
 
-/// Looks at memory, and at the room where things are kept.
 pub(super) fn look(root: Option<&Utf8Path>) -> MemoryReport {
     let mut room = MemoryReport::default();
     let meminfo = short(Path::new("/proc/meminfo")).unwrap_or_default();
@@ -64,7 +60,6 @@ pub(super) fn look(root: Option<&Utf8Path>) -> MemoryReport {
 }
 
 impl MemoryReport {
-    /// The file.
     pub(super) fn text(&self) -> String {
         let part = |(name, text): &(String, String)| format!("# {name}\n{}\n\n", text.trim_end());
         self.parts.iter().map(part).collect()
@@ -87,7 +82,7 @@ fn memory(meminfo: &str) -> Option<(u64, u64)> {
     Some((of("MemAvailable:")?, of("MemTotal:")?))
 }
 
-/// Bytes free and in all of a file system; `None` where it does not answer in time.
+/// Free and total bytes of a file system; `None` if it does not answer in time.
 fn space(path: String) -> Option<(u64, u64)> {
     let (tx, rx) = mpsc::channel();
     let look = move || {
@@ -98,24 +93,24 @@ fn space(path: String) -> Option<(u64, u64)> {
                 s.blocks().saturating_mul(block),
             )
         });
-        // Nobody may listen any more.
+        // The receiver may be gone.
         let _ = tx.send(found);
     };
-    // A thread that hangs there ends with this helper.
+    // A hanging thread ends with this helper.
     std::thread::Builder::new().spawn(look).ok()?;
     rx.recv_timeout(PATIENCE).ok().flatten()
 }
 
-/// Text of a file as far as it is short; used for what other files here read.
+/// The end of a text file, for other modules here.
 pub(super) fn tail_of(path: &Utf8Path, bytes: u64) -> Option<(String, std::time::SystemTime)> {
     let mut log = HiddenLog::open(path).ok()?;
     let meta = log.file().metadata().ok()?;
     let from = meta.len().saturating_sub(bytes);
     log.seek(from).ok()?;
     let mut text = Vec::new();
-    // `***` may stand for less than it is long.
+    // `***` may be longer than what it hides.
     log.take(bytes.saturating_mul(3)).read_to_end(&mut text).ok()?;
-    // The first line may be a part of one.
+    // The first line may be incomplete.
     let begin = match text.iter().position(|b| *b == b'\n') {
         Some(at) if from > 0 => at + 1,
         _ => 0,

@@ -1,4 +1,4 @@
-//! Knowledge of other programs: the driver of the GPUs, Ray, Slurm. Each is asked with a deadline, and need not be there.
+//! Reports of other programs: the GPU driver, Ray, Slurm. Each is run with a deadline, and may be missing.
 
 use super::EvidenceOrder;
 use super::memory_disk::tail_of;
@@ -7,16 +7,13 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::io::ErrorKind;
 use std::time::{Duration, SystemTime};
 
-/// A program has this long.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of its output.
 const OUTPUT: usize = 1 << 20;
-/// Logs of Ray that are kept, the newest, and bytes of each.
+/// Number of Ray's newest logs that are kept, and bytes of each.
 const LOGS: usize = 8;
 const LOG: u64 = 32 << 10;
-/// How far the clock of a file may lie behind.
+/// How far the clock of a file may be behind.
 const CLOCKS: Duration = Duration::from_secs(10);
-/// Entries of a directory that are looked at.
 const ENTRIES: usize = 4096;
 
 /// Output of a program; `Err(None)`: it is not on this machine.
@@ -54,7 +51,7 @@ fn file(name: &str, result: Result<String, Option<String>>) -> Option<(String, S
     }
 }
 
-/// `gpu.txt`, where there is a driver for NVIDIA's.
+/// `gpu.txt`, if there is a driver for NVIDIA GPUs.
 pub(super) fn gpus() -> Option<(String, String)> {
     let what = "UTILIZATION,MEMORY,TEMPERATURE,POWER,ECC,PIDS,PERFORMANCE,ROW_REMAPPER";
     file("gpu.txt", said(&["nvidia-smi", "-q", "-d", what], LIMIT))
@@ -66,7 +63,7 @@ pub(super) fn slurm(order: &EvidenceOrder) -> Option<(String, String)> {
     file("slurm.txt", said(&["scontrol", "show", "job", job], LIMIT))
 }
 
-/// The ends of the logs that Ray's own processes wrote last, since the launch: others are of somebody else's cluster.
+/// The ends of the newest logs of Ray's own processes since the launch: older ones belong to another cluster.
 pub(super) fn ray(order: &EvidenceOrder) -> Vec<(String, String)> {
     let newest = order.ray.iter().filter_map(|dir| logs(dir)).max_by_key(|(_, at)| *at);
     let Some((dir, _)) = newest else { return Vec::new() };
@@ -89,7 +86,7 @@ pub(super) fn ray(order: &EvidenceOrder) -> Vec<(String, String)> {
     found.iter().filter_map(|(_, path)| tail(path)).collect()
 }
 
-/// The logs of the newest session below a place, and when something was last written there.
+/// The logs of the newest session in a directory, and when they were last written to.
 fn logs(place: &Utf8Path) -> Option<(Utf8PathBuf, SystemTime)> {
     let sessions = entries(place).filter(|p| p.file_name().is_some_and(|n| n.starts_with("session_2")));
     let dated = sessions.filter_map(|p| {
@@ -130,7 +127,7 @@ mod tests {
         ] {
             fs::write(logs.join(name), text).unwrap();
         }
-        // Of a cluster that was there before the launch.
+        // Of a cluster that existed before the launch.
         let old = fs::File::create(logs.join("gcs_server.err")).unwrap();
         std::io::Write::write_all(&mut &old, b"long ago").unwrap();
         old.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();

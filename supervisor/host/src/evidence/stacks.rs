@@ -1,5 +1,5 @@
-//! Places at which the processes of a living attempt stand: the state of each thread, what it waits for in the kernel, open connections, and, where
-//! py-spy is installed, the lines of Python.
+//! Where the processes of a running attempt are: the state of each thread, what it waits for in the kernel, open
+//! connections, and Python stacks if py-spy is installed.
 
 use super::EvidenceOrder;
 use super::outside::said;
@@ -10,18 +10,14 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 use supervise_core::id::ProcRef;
 
-/// Processes and threads that are looked at.
 const PROCESSES: usize = 512;
 const THREADS: usize = 64;
-/// Longest text of one file below `/proc`.
 const SHORT: u64 = 16 << 10;
-/// Bytes of a list of connections.
 const SOCKETS: u64 = 256 << 10;
-/// py-spy has this long for one process, and for all.
+/// Time limits of py-spy, for one process and for all.
 const ONE: Duration = Duration::from_secs(2);
 const ALL: Duration = Duration::from_secs(6);
 
-/// Processes of the attempt, but for its guard.
 pub(super) fn processes(order: &EvidenceOrder) -> Vec<ProcRef> {
     let mut procs = find_attempt_processes(&order.run, &order.known);
     procs.extend(order.workers.iter().copied());
@@ -32,7 +28,7 @@ pub(super) fn processes(order: &EvidenceOrder) -> Vec<ProcRef> {
     procs
 }
 
-/// Places at which their threads wait in the kernel, and the lines of Python of those that will not tell them themselves.
+/// Where their threads wait in the kernel, and Python stacks of those that will not dump them themselves.
 pub(super) fn text(order: &EvidenceOrder, procs: &[ProcRef], answering: &[ProcRef]) -> String {
     let mut out = String::new();
     for proc in procs.iter().take(PROCESSES) {
@@ -82,7 +78,6 @@ fn process(stat: &ProcStat, worker: Option<usize>, out: &mut String) {
     }
 }
 
-/// The lines of Python, by py-spy.
 fn python(pids: &[i32]) -> String {
     let began = Instant::now();
     let mut out = String::new();
@@ -104,7 +99,6 @@ fn python(pids: &[i32]) -> String {
     out
 }
 
-/// Open connections and network counters.
 pub(super) fn sockets(order: &EvidenceOrder) -> String {
     let pid = order.workers.first().map_or(0, |p| p.pid);
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The last output of every worker, and which processes are the attempt's.
+//! The last output of every worker, and the list of the attempt's processes.
 
 use super::EvidenceOrder;
 use super::memory_disk::tail_of;
@@ -8,14 +8,11 @@ use std::fs::File;
 use std::io::Read;
 use std::time::SystemTime;
 
-/// Bytes of each worker's output.
 const TAIL: u64 = 64 << 10;
-/// Workers whose output is kept.
 const WORKERS: usize = 64;
-/// Bytes of the guard's record that are looked at.
 const RECORD: u64 = 4 << 20;
 
-/// Numbers of the attempt's processes: those that are known, and those that the guard wrote down.
+/// PIDs of the attempt: the known ones, and those that the guard recorded.
 pub(super) fn known(order: &EvidenceOrder) -> BTreeSet<i32> {
     let mut found: BTreeSet<i32> = order.known.iter().chain(&order.workers).map(|p| p.pid).collect();
     let mut text = Vec::new();

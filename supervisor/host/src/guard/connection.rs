@@ -1,8 +1,8 @@
-//! The guard's end of a connection to a driver: lines in, lines out, never waiting.
+//! The guard's end of a connection to a supervisor: lines in, lines out, never blocking.
 //!
-//! Messages that the driver does not read stay in memory, bounded: a progress report that is still unsent is replaced by
-//! the next one (their activity added up), and sightings give way where the limit is reached. Exits and ends are
-//! few and always kept.
+//! Messages that the supervisor does not read are kept in memory, bounded: an unsent progress report is replaced by
+//! the next one, with their activity added up, and sightings are dropped at the limit. Exits and ends are few and
+//! always kept.
 
 use crate::guard::protocol::{FromGuard, MESSAGE_LIMIT, ToGuard};
 use crate::wire;
@@ -11,16 +11,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Unsent bytes at which sightings give way.
+/// Unsent bytes at which sightings are dropped.
 const SIGHTINGS_LIMIT: usize = 1 << 20;
 
-/// Unsent messages of any other kind: a driver that leaves so many unread is none.
+/// Unsent messages of any other kind; a supervisor that leaves more unread is not working.
 const MESSAGES_LIMIT: usize = 4096;
 
-/// Bytes read at a time, and at most per call.
 const READ_SIZE: usize = 16 << 10;
 
-/// Why a leash is of no use any more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("the other end is closed")]
@@ -35,13 +33,12 @@ pub(crate) enum ConnectionError {
     Io(#[source] io::Error),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct DriverConnection {
     stream: UnixStream,
     unread: Vec<u8>,
     unsent: VecDeque<OutgoingLine>,
-    /// Bytes of the first unsent line that are out already.
+    /// Bytes of the first unsent line already sent.
     sent: usize,
     bytes: usize,
 }
@@ -60,7 +57,6 @@ enum OutgoingKind {
 }
 
 impl DriverConnection {
-    /// Takes over a stream and makes it non-blocking.
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -80,7 +76,6 @@ impl DriverConnection {
         !self.unsent.is_empty()
     }
 
-    /// Reads what is there and returns the complete messages in it.
     pub(crate) fn receive(&mut self) -> (Vec<ToGuard>, Result<(), ConnectionError>) {
         let mut messages = Vec::new();
         let mut chunk = [0_u8; READ_SIZE];
@@ -106,7 +101,6 @@ impl DriverConnection {
         (messages, end)
     }
 
-    /// Queues a message and sends what can be sent.
     pub(crate) fn send(&mut self, message: FromGuard) -> Result<(), ConnectionError> {
         let kind = match &message {
             FromGuard::Progress { .. } => OutgoingKind::Progress(self.merge(message)),
@@ -188,7 +182,6 @@ impl DriverConnection {
         }
     }
 
-    /// Sends as much as the other end takes now.
     pub(crate) fn flush(&mut self) -> Result<(), ConnectionError> {
         while let Some(line) = self.unsent.front() {
             match self.stream.write(line.bytes.get(self.sent..).unwrap_or(&[])) {

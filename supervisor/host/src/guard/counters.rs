@@ -1,8 +1,8 @@
-//! Counters of processes, read once in a window, and what each rank used between two looks: by the guard, and by the parent of the
-//! ranks on each node.
+//! Process counters, read once per window, and what each rank used between two samples. Used by the guard, and by the
+//! parent of the ranks on each node.
 //!
-//! A rank is a worker with its descendants; where one driver starts the rest, each of its processes. Reading costs some tens of
-//! microseconds a process. A crowd is not looked at one by one.
+//! A rank is a worker with its descendants; if one driver starts the rest, each of its processes. Reading costs some
+//! tens of microseconds per process, so very many processes are not sampled one by one.
 
 use crate::guard::fabric::Fabric;
 use crate::process::{ProcStat, open_files, proc_stat};
@@ -13,18 +13,15 @@ use supervise_core::id::WorkerId;
 use supervise_core::observe::activity::{RANKS_LIMIT, RankSample};
 use supervise_core::observe::creep::ResourceUsage;
 
-/// Length of a window.
 pub(crate) const WINDOW_MS: u64 = 10_000;
-/// Longest file that is read.
 const SMALL: u64 = 64 << 10;
-/// How far up a process is looked for its worker.
+/// How many ancestors of a process are searched for its worker.
 const GENERATIONS: usize = 64;
-/// Longest name of a place where a process waits.
+/// Longest name of a wait channel or system call.
 const PLACE: usize = 64;
-/// Longest name of a process: Ray's have their class and method in it.
+/// Longest process name: Ray's contain class and method.
 const NAME: usize = 80;
 
-/// Counters of one process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     start: u64,
@@ -35,32 +32,26 @@ struct Counted {
     bytes: u64,
 }
 
-/// A worker as it is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchedRank {
     pub(crate) worker: WorkerId,
     pub(crate) pid: i32,
 }
 
-/// Use by all ranks over a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct WindowCounts {
     pub(crate) over_ms: u64,
-    /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
+    /// Bytes on the network, of all processes that share it; `None`: not all of them could be counted.
     pub(crate) network: Option<u64>,
     pub(crate) pulses: Vec<RankSample>,
 }
 
-/// Counters so far, and the end of the next window.
 #[derive(Debug)]
 pub(crate) struct RankCounter {
     counted: BTreeMap<i32, Counted>,
-    /// Bytes at the end of the last window, where there was one.
     network: Option<Option<u64>>,
-    /// Cards of RDMA, where there are any.
     fabric: Option<Fabric>,
     began: u64,
-    /// Open files of the process that is nearest to its limit, as counted in the last window.
     pub(crate) files: Option<ResourceUsage>,
     ms_per_tick: u64,
 }
@@ -77,12 +68,12 @@ impl RankCounter {
         }
     }
 
-    /// When the present window ends.
     pub(crate) fn due(&self) -> u64 {
         self.began.saturating_add(WINDOW_MS)
     }
 
-    /// Ends a window. `None`: there is nothing to compare with, or too many processes are known. `single`: one driver starts the rest.
+    /// Ends a window. `None`: there is nothing to compare with, or too many processes are known. `single`: one driver
+    /// starts the rest.
     pub(crate) fn window(
         &mut self,
         now: u64,
@@ -105,7 +96,7 @@ impl RankCounter {
         self.files = open_files(pids.iter().copied());
         let stats: BTreeMap<i32, ProcStat> = pids.iter().filter_map(|p| Some((*p, proc_stat(*p)?))).collect();
         let pulses = self.pulses(workers, single, &stats);
-        // The first window has nothing to be compared with, and after a pause of the machine none is.
+        // The first window has nothing to compare with, nor has one after the machine was suspended.
         let before = before.filter(|_| over_ms <= 3 * WINDOW_MS)?;
         let network = before.zip(network).map(|(before, now)| now.saturating_sub(before));
         Some(WindowCounts {
@@ -115,7 +106,6 @@ impl RankCounter {
         })
     }
 
-    /// Bytes of all networks so far.
     fn network_bytes(&self, now: u64) -> Option<u64> {
         let fabric = match &self.fabric {
             Some(fabric) => fabric.bytes(now)?,
@@ -124,17 +114,15 @@ impl RankCounter {
         Some(network_bytes().unwrap_or_default().saturating_add(fabric))
     }
 
-    /// The child that reads what may not answer: none of the attempt's processes.
+    /// The child that reads counters which may hang; it does not belong to the attempt.
     pub(crate) fn helper(&self) -> Option<i32> {
         self.fabric.as_ref()?.pid()
     }
 
-    /// Returns true if that child was this process, which was reaped.
     pub(crate) fn was_helper(&mut self, pid: i32) -> bool {
         self.fabric.as_mut().is_some_and(|fabric| fabric.was(pid))
     }
 
-    /// Use by each rank since the last window.
     fn pulses(&mut self, workers: &[WatchedRank], single: bool, stats: &BTreeMap<i32, ProcStat>) -> Vec<RankSample> {
         let mut ranks: BTreeMap<(WorkerId, i32), RankSample> = BTreeMap::new();
         if !single {
@@ -154,7 +142,7 @@ impl RankCounter {
             };
             let leader = if single { stat.pid } else { owner.pid };
             let now = count(stat, self.ms_per_tick);
-            // Its use before it was first seen belongs to this window as well.
+            // What it used before it was first seen belongs to this window, too.
             let before = self.counted.get(&stat.pid).filter(|c| c.start == now.start);
             let before = before.copied().unwrap_or_default();
             counted.insert(stat.pid, now);
@@ -178,7 +166,8 @@ impl RankCounter {
     }
 }
 
-/// The worker that a process belongs to: itself or the nearest of its ancestors; one that lost them belongs to its group's.
+/// The worker that a process belongs to: itself or its nearest ancestor that is one; if it was reparented, the leader
+/// of its process group.
 fn owner<'a>(stat: &ProcStat, workers: &'a [WatchedRank], stats: &BTreeMap<i32, ProcStat>) -> Option<&'a WatchedRank> {
     let of = |pid: i32| workers.iter().find(|w| w.pid == pid);
     let mut at = *stat;
@@ -199,7 +188,7 @@ fn owner<'a>(stat: &ProcStat, workers: &'a [WatchedRank], stats: &BTreeMap<i32, 
 fn count(stat: &ProcStat, ms_per_tick: u64) -> Counted {
     let text = |file: &str| read_small(&format!("/proc/{}/{file}", stat.pid)).unwrap_or_default();
     let io = text("io");
-    // The second number: nanoseconds that its first thread was ready and had no core.
+    // The second number: nanoseconds for which the first thread was runnable but had no core.
     let waited = text("schedstat")
         .split_ascii_whitespace()
         .nth(1)
@@ -219,14 +208,13 @@ fn field(text: &str, name: &str) -> u64 {
     line.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
 }
 
-/// A file of a few lines that the kernel makes up.
 fn read_small(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(SMALL).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
-/// Bytes in and out over all interfaces: ranks of one machine talk over the loopback.
+/// Bytes in and out over all interfaces: ranks on one machine talk over the loopback.
 fn network_bytes() -> Option<u64> {
     Some(sum_network(&read_small("/proc/self/net/dev")?))
 }
@@ -245,7 +233,7 @@ fn sum_network(text: &str) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// The call that the first thread of a process waits in.
+/// The system call that a process's first thread waits in.
 pub(crate) fn waits_in(pid: i32) -> Option<String> {
     let call = read_small(&format!("/proc/{pid}/syscall")).and_then(|text| {
         let number: i64 = text.split_ascii_whitespace().next()?.parse().ok()?;
@@ -259,7 +247,7 @@ pub(crate) fn waits_in(pid: i32) -> Option<String> {
     })
 }
 
-/// The name of a process, in one word: what Ray calls each that it starts (`ray::Class.method`), else the kernel's.
+/// One-word name of a process: the title that Ray sets (`ray::Class.method`), otherwise the kernel's.
 pub(crate) fn name_of(pid: i32) -> Option<String> {
     let word = |file: &str, is_end: fn(char) -> bool| {
         let text = read_small(&format!("/proc/{pid}/{file}"))?;

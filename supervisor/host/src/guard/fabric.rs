@@ -1,8 +1,9 @@
-//! Bytes that cards of RDMA moved (InfiniBand, RoCE, EFA): the kernel's network never sees them, and `/proc/net/dev` tells nothing of them.
+//! Bytes moved by RDMA cards (InfiniBand, RoCE, EFA). The kernel's network stack does not see them, and
+//! `/proc/net/dev` does not count them.
 //!
-//! The card may be asked for a counter when its file is read, and one that is wedged lets the reader wait. So a child reads them,
-//! `supervise __fabric`: of the guard, and of the parent of the ranks on each node. It adds up what each counter rose by, in memory that both
-//! have. Whoever looks there waits for nothing, and sees by the time beside the sum when the cards answered last.
+//! Reading a counter may query the card, and a wedged card blocks the reader. So a child of the guard, or of the
+//! parent of the ranks on each node, reads them: `supervise __fabric`. It adds up the increase of each counter in
+//! shared memory. The parent never blocks, and the time stored beside the sum shows when the cards last answered.
 
 use crate::guard::log_queue::null;
 use crate::process::boottime_ms;
@@ -17,36 +18,32 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A directory for each card.
 const CARDS: &str = "/sys/class/infiniband";
-/// Counters of a port, and the bytes that each is counted in. A port has either these or those.
+/// Counters of a port, and the bytes per unit. A port has either these or those.
 const COUNTERS: [(&str, u64); 4] = [
     ("counters/port_xmit_data", 4),
     ("counters/port_rcv_data", 4),
     ("hw_counters/tx_bytes", 1),
     ("hw_counters/rx_bytes", 1),
 ];
-/// Most cards of a machine, and ports of a card.
 const CARDS_LIMIT: usize = 64;
 const PORTS_LIMIT: usize = 8;
-/// Longest number that is read.
 const NUMBER: u64 = 64;
 const PAUSE: Duration = Duration::from_secs(2);
-/// Two answers did not come.
+/// Age at which two answers are missing.
 const OLD_MS: u64 = 5000;
 
-/// The child, and the memory that both have.
 #[derive(Debug)]
 pub(crate) struct Fabric {
-    /// `None`: it has ended.
+    /// `None`: it has exited.
     pid: Option<i32>,
     memory: File,
 }
 
 impl Fabric {
-    /// Starts it; `None`: this machine has no such card, or it cannot be started.
+    /// Starts the child; `None`: this machine has no RDMA card, or the child cannot be started.
     pub(crate) fn start() -> Option<Self> {
-        // The list is the kernel's own: no card is asked.
+        // The kernel keeps this list, so no card is queried.
         std::fs::read_dir(CARDS).ok()?.next()?.ok()?;
         let made = || -> io::Result<Self> {
             let memory = File::from(memfd_create("fabric", MFdFlags::MFD_CLOEXEC)?);
@@ -68,17 +65,16 @@ impl Fabric {
         made().ok()
     }
 
-    /// The child, for whoever ends what the attempt left.
     pub(crate) fn pid(&self) -> Option<i32> {
         self.pid
     }
 
-    /// Returns true if the child was that process, which was reaped. Nothing is told from then on.
+    /// Returns true if the reaped process was the child. Nothing is counted from then on.
     pub(crate) fn was(&mut self, pid: i32) -> bool {
         self.pid.take_if(|own| *own == pid).is_some()
     }
 
-    /// Bytes since it was started; `None`: not all cards answer any more. Before they did once, they have moved nothing.
+    /// Bytes since the start; `None`: some cards no longer answer. 0 before the first answer.
     pub(crate) fn bytes(&self, now: u64) -> Option<u64> {
         let mut words = [[0_u8; 8]; 2];
         self.memory.read_exact_at(words.as_flattened_mut(), 0).ok()?;
@@ -91,7 +87,8 @@ fn write(memory: &File, at: u64, moved: u64) -> io::Result<()> {
     memory.write_all_at([at, moved].map(u64::to_le_bytes).as_flattened(), 0)
 }
 
-/// The child: reads until its creator ends, and with it this. Argument: the directory of the cards; standard output: the memory.
+/// The child: reads until its creator exits, which kills it. Argument: the directory of the cards; standard output:
+/// the shared memory.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     crate::system::ignore_signals();
@@ -109,7 +106,7 @@ pub fn main(args: &[OsString]) -> i32 {
     }
 }
 
-/// Counters as they were read last, and what they rose by since they first were.
+/// Last value of each counter, and the total increase since the first reading.
 #[derive(Debug)]
 struct Ports {
     cards: PathBuf,
@@ -134,7 +131,7 @@ impl Ports {
             let counter = port.join(name);
             let Some(now) = read_number(&counter) else { continue };
             let before = self.known.insert(counter, now);
-            // One that fell was set back, and has counted from nothing since.
+            // A counter that fell was reset and has counted from zero since.
             let rose = before.map_or(0, |before| now.checked_sub(before).unwrap_or(now));
             self.moved = self.moved.saturating_add(rose.saturating_mul(unit));
         }
@@ -189,7 +186,7 @@ mod tests {
         );
         set(cards, "rdmap0/ports/1/hw_counters/rx_bytes", "107\n");
         assert_eq!(ports.read(), 140);
-        // Set back, and 20 words since; one that cannot be read for a moment has not lost its place.
+        // Reset, and 20 words since; a counter that cannot be read for a moment keeps its last value.
         set(cards, "mlx5_0/ports/1/counters/port_rcv_data", "20\n");
         set(cards, "mlx5_1/ports/1/counters/port_rcv_data", "");
         assert_eq!(ports.read(), 220);

@@ -1,10 +1,10 @@
 //! The keeper: the guard's parent, which outlives it.
 //!
-//! A guard that has its order splits in two: the older half becomes the keeper, the younger one works as the guard. The
-//! keeper does nothing but wait. It is a subreaper, so that what a killed guard leaves behind comes to it, and is found
-//! by descent whatever session, environment or age it has; it kills that at once, as the workers die with their guard
-//! anyway, and ends when nothing of it runs any more. It needs no supervisor for that. Its socket says that it lives:
-//! for as long, nothing is launched beside it.
+//! A guard that has its order forks: the parent becomes the keeper, the child works as the guard. The keeper only
+//! waits. It is a subreaper, so the processes that a killed guard leaves behind become its descendants, whatever
+//! their session, environment or age. It kills them at once, since the workers die with their guard anyway, and exits
+//! when none is running. It needs no supervisor for that. Its socket shows that it is running; until it is closed, no
+//! attempt is launched.
 
 use crate::address::{self, SocketRole};
 use crate::guard::protocol::GuardOrder;
@@ -31,44 +31,36 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::RunId;
 
-/// Pauses between rounds of killing: as long as it gets on, and where what was killed takes its time to die.
+/// Pauses between rounds of killing: while processes still exit, and while the rest takes time to die.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// A process that has not died within this hangs in the kernel, for who knows how long: it is waited for, at less cost.
+/// A process still running after this hangs in the kernel; it is waited for with longer pauses.
 const LASTING_MS: u64 = 5000;
 const LASTING_PAUSE: Duration = Duration::from_secs(1);
-/// All descendants are looked for this often: those below one that cannot die do not come here.
+/// How often all descendants are searched: those below an unkillable process are not reparented to us.
 const WALK_MS: u64 = 50;
-/// Connections that are taken in one go.
 const VISITORS: usize = 64;
-/// Without a pidfd the guard's end is looked for this often.
 const LOOK_MS: u16 = 100;
-/// Pauses that a child has to become what it was forked for.
 const BIRTHS: usize = 500;
-/// A keeper that was made early answers within this.
+/// How long a keeper started early may take to answer.
 const NAMED_WITHIN: Duration = Duration::from_secs(3);
-/// Longest name of run and cgroup.
 const NAME: u64 = 4096;
-/// An emptied cgroup may take a moment until it can be removed.
 const REMOVALS: usize = 50;
 
-/// One of the two processes after the split.
 pub(crate) enum ForkSide {
-    /// The guard, which tells its keeper when its work is done.
     Guard(KeeperPipe),
-    /// The keeper.
     Keeper(Keeper),
 }
 
-/// The guard's line to its keeper.
 #[derive(Debug)]
 pub(crate) struct KeeperPipe(File);
 
 impl KeeperPipe {
-    /// Tells a keeper that was made early whose it is; it lives for all to see before anything is made that it would end.
+    /// Names the run to a keeper that was started early. Its socket exists before anything is created that it would
+    /// kill.
     ///
     /// # Errors
-    /// It is gone, or cannot make its socket.
+    /// The keeper has exited, or cannot create its socket.
     pub(crate) fn name(&mut self, order: &GuardOrder) -> io::Result<()> {
         let leaf = order
             .cgroup
@@ -81,14 +73,13 @@ impl KeeperPipe {
         Ok(())
     }
 
-    /// The tree is gone, and was seen to be: nobody needs to wait for the keeper.
+    /// The tree is confirmed gone, so there is no need to wait for the keeper.
     pub(crate) fn release(mut self) {
-        // A keeper that was killed hears nothing, and keeps nobody.
+        // If the keeper was killed, there is nothing to release.
         let _ = self.0.write_all(b".");
     }
 }
 
-/// A keeper at work.
 pub(crate) struct Keeper {
     guard: i32,
     tether: Option<File>,
@@ -96,14 +87,14 @@ pub(crate) struct Keeper {
     leaf: Option<String>,
 }
 
-/// Splits this process into keeper and guard.
+/// Forks this process into keeper and guard.
 ///
 /// # Errors
-/// No process, pipe or socket can be made.
+/// No process, pipe or socket can be created.
 pub(crate) fn part(order: &GuardOrder) -> io::Result<ForkSide> {
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    // Made by the older half: it is the keeper that whoever connects sees at the other end.
+    // Created by the parent: peers that connect see the keeper as the other end.
     let socket = address::listen(&address::fresh(&order.run, SocketRole::Keeper)?)?;
     socket.set_nonblocking(true)?;
     Ok(match split()? {
@@ -119,11 +110,11 @@ pub(crate) fn part(order: &GuardOrder) -> io::Result<ForkSide> {
     })
 }
 
-/// Splits this process before there is an order; the keeper is told later whose it is. Until then the guard ends with it: an order that
-/// it took without a keeper would be a launch that fails.
+/// Forks this process before there is an order; the keeper is told later which run it belongs to. Until then the
+/// guard dies with it: accepting an order without a keeper would make the launch fail.
 ///
 /// # Errors
-/// No process or socket can be made.
+/// No process or socket can be created.
 pub(crate) fn part_early() -> io::Result<ForkSide> {
     let (ours, theirs) = UnixStream::pair()?;
     theirs.set_read_timeout(Some(NAMED_WITHIN))?;
@@ -142,11 +133,11 @@ pub(crate) fn part_early() -> io::Result<ForkSide> {
 }
 
 impl Keeper {
-    /// Waits until there is an order, or nobody who could get one; then it keeps like any other.
+    /// Waits until there is an order, or until none can come any more; then works like any keeper.
     pub(crate) fn wait_for_order(mut self) -> Self {
         let _ = SigSet::all().thread_block();
         if let Err(e) = self.be_named() {
-            // The guard's end tells the rest; where it lives it hears no answer, and ends.
+            // If the guard is still running it gets no answer and exits; that is noticed below.
             tracing::debug!("a keeper was not named: {e}");
             self.tether = None;
         }
@@ -158,7 +149,7 @@ impl Keeper {
         let mut line = String::new();
         io::BufReader::new(tether.take(NAME)).read_line(&mut line)?;
         let (run, leaf): (RunId, Option<String>) = serde_json::from_slice(line.as_bytes())?;
-        // Whoever sweeps knows it by this, from the moment at which it can be found.
+        // Cleanup recognizes the keeper by this name as soon as it can be found.
         let _ = nix::sys::prctl::set_name(KEEPER_NAME);
         let socket = address::listen(&address::fresh(&run, SocketRole::Keeper)?)?;
         socket.set_nonblocking(true)?;
@@ -169,9 +160,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits for the guard's end and ends what it leaves; returns the guard's exit code.
     pub(crate) fn keep(mut self) -> i32 {
-        // SIGKILL alone ends it. Nothing of this matters enough to give up for it.
+        // Only SIGKILL can end the keeper. None of these calls is important enough to stop for an error.
         let _ = SigSet::all().thread_block();
         let _ = nix::sys::prctl::set_name(KEEPER_NAME);
         let _ = std::fs::write("/proc/self/oom_score_adj", "-500");
@@ -206,13 +196,12 @@ impl Keeper {
                 Some(_) => PollTimeout::NONE,
                 None => PollTimeout::from(LOOK_MS),
             };
-            // A failure is as good as a look.
+            // An error is treated like a wakeup.
             let _ = poll(&mut fds, timeout);
             self.hear();
         }
     }
 
-    /// Takes what the guard says, and whoever wants to know whether this process lives.
     fn hear(&mut self) {
         let mut word = [0_u8; 1];
         match self.tether.as_mut().map(|t| t.read(&mut word)) {
@@ -230,8 +219,8 @@ impl Keeper {
         }
     }
 
-    /// Kills what is left until nothing of it runs. Helpers are not waited for: the log writer writes what it was given, the launcher of
-    /// the nodes sees to these, and the reader of cards may wait for one.
+    /// Kills what is left until nothing is running. Helpers are not waited for: the log writer writes out its queue,
+    /// the node launcher ends the nodes' ranks, and the RDMA counter reader may hang on a card.
     fn end(&mut self) {
         let leaf = self.leaf.as_deref().and_then(CgroupLeaf::existing);
         let began = boottime_ms();
@@ -276,7 +265,7 @@ impl Keeper {
 
 fn hunt_but(helpers: &mut BTreeSet<i32>) -> Option<Vec<i32>> {
     let helpers = RefCell::new(helpers);
-    // The number of one that has ended may be another's next.
+    // The PID of a reaped process may be reused.
     let reap = || {
         reap_some(|pid, _| {
             helpers.borrow_mut().remove(&pid);
@@ -285,11 +274,11 @@ fn hunt_but(helpers: &mut BTreeSet<i32>) -> Option<Vec<i32>> {
     hunt(|pid| helpers.borrow().contains(&pid), reap)
 }
 
-/// The helpers that the guard left. One that was forked and not executed yet cannot be told from a worker, and is given the
-/// moment that it needs.
+/// Lists the helpers that the guard left. A child that was forked but has not executed its program cannot be told
+/// from a worker, so it is given a moment.
 ///
-/// Looked for once, among those that are here: nobody is left who starts another, and a look at each newcomer takes longer
-/// than a hop of what forks to get away.
+/// Called once, for the processes that exist now: nothing is left to start another helper, and checking each newcomer
+/// would let a fork loop escape.
 fn born_helpers() -> BTreeSet<i32> {
     let own = nix::unistd::getpid().as_raw();
     let line = command_line(own);
@@ -302,7 +291,7 @@ fn born_helpers() -> BTreeSet<i32> {
     let mut helpers = BTreeSet::new();
     for _ in 0..BIRTHS {
         open.retain(|pid| {
-            // In this order: it may become one between the two looks.
+            // In this order: it may execute its program between the two checks.
             let unborn = is_unborn(*pid);
             let helper = is_log_writer(*pid) || is_card_reader(*pid) || is_launcher(*pid);
             let helper = helper && helpers.insert(*pid);
@@ -321,12 +310,12 @@ fn end_descendants() {
     let mut targets = list_descendants(own);
     spare_helpers(&mut targets);
     for target in targets {
-        // What refuses shows by staying.
+        // A refused signal shows because the process keeps running.
         let _ = signal_process(target, libc::SIGKILL);
     }
 }
 
-/// If the kernel keeps no list of children: those that a look through all processes finds.
+/// Lists children by walking all of `/proc` if the kernel has no list of children.
 fn children_by_walk() -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
     let mut left = list_descendants(own);

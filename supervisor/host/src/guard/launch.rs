@@ -1,6 +1,6 @@
-//! The guard's beginning: order, socket, workers.
+//! The guard's start: order, socket, workers.
 //!
-//! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
+//! Workers are started before anything that they do not need; nothing waits for their programs to run.
 
 use crate::address::{self, SocketRole};
 use crate::guard::Primer;
@@ -35,27 +35,19 @@ use std::time::Duration;
 use supervise_core::event::StandbyResult;
 use supervise_core::id::WorkerId;
 
-/// The process that has its order.
 pub(crate) enum StartedProcess {
-    /// A guard at work.
     Guard(Box<Guard>, KeeperPipe),
-    /// Its keeper.
     Keeper(Keeper),
-    /// Nobody: the launch failed, and that was told.
     Nothing,
 }
 
-/// Made before the order came.
 #[derive(Default)]
 struct Early {
     files: Option<StandbyFiles>,
-    /// Interpreters, or why there are none.
     waiting: Option<io::Result<StandbyGang>>,
-    /// Workers that wait for the word.
     held: Option<(SpawnGate, StartedTree)>,
 }
 
-/// The attempt's processes, and what is made before them.
 struct StartedTree {
     leaf: Option<CgroupLeaf>,
     memory: OomWatch,
@@ -63,7 +55,7 @@ struct StartedTree {
     workers: StartedWorkers,
 }
 
-/// Takes the order, becomes keeper and guard, and starts the workers. `primed`: standard error holds a [`Primer`].
+/// Reads the order, forks into keeper and guard, and starts the workers. `primed`: standard error holds a [`Primer`].
 pub(crate) fn begin(primed: bool) -> io::Result<StartedProcess> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
@@ -95,10 +87,10 @@ pub(crate) fn begin(primed: bool) -> io::Result<StartedProcess> {
     Ok(prepared(order, connection, signals, early, tether))
 }
 
-/// Makes the workers' processes, which wait.
 fn make_early(order: &GuardOrder) -> Early {
     let mut early = Early::default();
-    // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
+    // Creating processes takes as long as writing the intent to disk, so both happen at once. Not on several nodes,
+    // where the launcher would start something there.
     if order.nodes.is_none()
         && has_a_fit_number(order)
         && let Ok(gate) = SpawnGate::new()
@@ -109,8 +101,8 @@ fn make_early(order: &GuardOrder) -> Early {
     early
 }
 
-/// As [`begin`], with the keeper made before there is an order: a relaunch need not wait for it, and interpreters that import ahead are
-/// to be the guard's children.
+/// Like [`begin`], but with the keeper created before there is an order: a relaunch need not wait for it, and
+/// pre-importing interpreters must be children of the guard.
 fn begin_primed(
     primer: Primer<'_>,
     order_file: File,
@@ -138,7 +130,7 @@ fn begin_primed(
     Ok(prepared(order, connection, signals, early, tether))
 }
 
-/// The keeper knows whose it is, and no other of the run lives.
+/// Tells the keeper its run, once no other guard of the run is running.
 fn named(tether: &mut KeeperPipe, order: &GuardOrder) -> Result<(), String> {
     wait_for_predecessors(order)?;
     tether
@@ -148,7 +140,6 @@ fn named(tether: &mut KeeperPipe, order: &GuardOrder) -> Result<(), String> {
     Ok(())
 }
 
-/// Interpreters import until the order comes.
 fn begin_drafted(
     draft: DraftOrder,
     mut orders: OrderReader,
@@ -169,7 +160,7 @@ fn begin_drafted(
         }
     };
     let early = Early {
-        // Without them the order's workers are started as ever.
+        // If they failed, the order's workers are started the usual way.
         waiting: Some(waiting),
         files: Some(files),
         held: None,
@@ -195,24 +186,24 @@ fn prepared(
 
 fn failed(connection: &mut DriverConnection, what: String) -> StartedProcess {
     let command = false;
-    // A driver that is gone already need not be told.
     let _ = connection.send(FromGuard::LaunchFailed { what, command });
     StartedProcess::Nothing
 }
 
-/// Apart from the keeper: what is done to one's session is not done to the other's.
+/// Separates the guard from the keeper: a signal to one session does not reach the other.
 fn become_guard(name: &std::ffi::CStr) {
     let _ = nix::unistd::setsid();
-    // A new process has neither of these from the one that made it.
+    // A forked process does not inherit either of these.
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let _ = nix::sys::prctl::set_name(name);
 }
 
-/// Nothing that happens to the driver's session, directory or children is to reach the guard.
+/// Detaches the guard from the supervisor's session, directory and children.
 fn detach() {
     use nix::unistd::{Pid, getpgid, getppid, setpgid, setsid};
-    // Each of these may fail where it is not needed. The leader of a group, which the guard was made so that no
-    // signal of the terminal meets it while it starts, may not begin a session: it goes back for a moment.
+    // Each of these may fail if it is not needed. The guard was started as leader of a process group, so that no
+    // signal of the terminal reaches it, but a group leader cannot start a session: it first rejoins its parent's
+    // group.
     if let Ok(group) = getpgid(Some(getppid())) {
         let _ = setpgid(Pid::from_raw(0), group);
     }
@@ -223,9 +214,9 @@ fn detach() {
     let _ = nix::sys::prctl::set_name(c"supervise-spare");
 }
 
-/// A guard that has said all it had to say is gone within this.
+/// How long the previous guard may take to exit once it has finished.
 const PREDECESSOR_MS: u64 = 3_000;
-/// Pauses between looks for it: it was told to go before this one had its order.
+/// Pauses between checks for it: it was told to exit before this guard had its order.
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 const LAST_LOOK: Duration = Duration::from_millis(2);
 
@@ -257,7 +248,7 @@ fn prepare(
         scratch::clear_names(dir);
     }
     let made = match early.held.take() {
-        // Without all of them none runs its program.
+        // If one of them failed, none runs its program.
         Some((_, made)) if made.workers.failure.is_some() => Ok(made),
         Some((gate, made)) => match gate.open(made.workers.workers.len()) {
             Ok(()) => Ok(made),
@@ -327,7 +318,7 @@ fn prepare(
         buffer: vec![0; 64 << 10],
     };
     guard.tree.hurry(guard.order.script.as_ref().map(look_every));
-    // What comes after it is of this boot; an exit may come at any moment from here on.
+    // Marks what follows as of this boot; a worker may exit at any moment from here on.
     guard.log_queue.tree(boot_line());
     if let Some(what) = failure {
         guard.fail(what, false, now);
@@ -335,7 +326,7 @@ fn prepare(
     Ok(guard)
 }
 
-/// The guard of the attempt before may be about to end: a relaunch can come faster than that.
+/// Waits for the previous attempt's guard and keeper, which may still be exiting.
 fn wait_for_predecessors(order: &GuardOrder) -> Result<(), String> {
     let end = boottime_ms() + PREDECESSOR_MS;
     for (role, who) in [(SocketRole::Guard, "guard"), (SocketRole::Keeper, "keeper")] {
@@ -361,7 +352,7 @@ fn has_a_fit_number(order: &GuardOrder) -> bool {
     (1..=WORKERS_LIMIT).contains(&order.workers.len())
 }
 
-/// With a gate the workers stop at it, before their programs.
+/// With a gate, the workers wait at it before they run their programs.
 fn make(order: &GuardOrder, nodes: Option<NodeLauncher>, early: Early, gate: Option<&SpawnGate>) -> StartedTree {
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
     let leaf = order.cgroup.then(|| CgroupLeaf::create(&name).ok()).flatten();
@@ -375,7 +366,6 @@ fn make(order: &GuardOrder, nodes: Option<NodeLauncher>, early: Early, gate: Opt
     }
 }
 
-/// Workers that were started, how those that had been started ahead came on, and the failure that ended it.
 struct StartedWorkers {
     workers: Vec<WorkerProcess>,
     ahead: Option<StandbyResult>,
@@ -383,7 +373,7 @@ struct StartedWorkers {
     failure: Option<String>,
 }
 
-/// Starts worker after worker; at the first that cannot be started it stops and says why. One that waits goes on instead.
+/// Starts the workers in order and stops at the first failure. A pre-started interpreter is used if there is one.
 fn start_workers(
     order: &GuardOrder,
     nodes: Option<&NodeLauncher>,
@@ -404,7 +394,7 @@ fn start_workers(
             (waiting, Some(ahead))
         }
         Some(Err(e)) => {
-            // Another interpreter would not wait either.
+            // Another interpreter would fail to wait, too.
             let lasting = e.kind() == io::ErrorKind::TimedOut;
             let why = e.to_string();
             (Vec::new(), Some(StandbyResult::Cold { why, lasting }))

@@ -1,15 +1,14 @@
-//! Bytes of output to lines, with bounded memory.
+//! Splits output into lines, with bounded memory.
 //!
-//! A newline ends a line and counts it; a carriage return ends one too (progress bars repaint that way) without
-//! counting. Of a longer line only the first [`LINE_LIMIT`] bytes are looked at, as soon as they are there.
+//! A newline ends a line and counts it. A carriage return ends one too, without counting, as progress bars repaint
+//! that way. Of a longer line, only the first [`LINE_LIMIT`] bytes are scanned, as soon as they have arrived.
 
 use supervise_core::event::scan::LINE_LIMIT;
 
-/// The unfinished line of one worker.
 #[derive(Debug)]
 pub(crate) struct LineBuffer {
     held: Vec<u8>,
-    /// The rest of the line is of no interest: its first part was looked at.
+    /// The rest of the line is ignored: its first part was scanned.
     cut: bool,
     number: u64,
 }
@@ -25,7 +24,7 @@ impl Default for LineBuffer {
 }
 
 impl LineBuffer {
-    /// Takes bytes and shows every line that they complete, with its number from 1.
+    /// Takes bytes and passes on every line that they complete, numbered from 1.
     pub(crate) fn log_queue(&mut self, bytes: &[u8], mut show: impl FnMut(u64, &[u8])) {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
@@ -39,12 +38,11 @@ impl LineBuffer {
         self.take(rest, false, &mut show);
     }
 
-    /// Lines that are complete.
     pub(crate) fn complete(&self) -> u64 {
         self.number.saturating_sub(1)
     }
 
-    /// The output ended: what is held is a line.
+    /// The output has ended: an unfinished line counts as a line.
     pub(crate) fn finish(&mut self, mut show: impl FnMut(u64, &[u8])) {
         self.take(&[], true, &mut show);
     }
@@ -52,7 +50,7 @@ impl LineBuffer {
     fn take(&mut self, part: &[u8], ended: bool, show: &mut impl FnMut(u64, &[u8])) {
         if !self.cut {
             if self.held.is_empty() && (ended || part.len() >= LINE_LIMIT) {
-                // Nearly every line comes whole: no copy.
+                // Nearly every line arrives whole, and is not copied.
                 if !part.is_empty() {
                     show(self.number, part.get(..LINE_LIMIT).unwrap_or(part));
                 }

@@ -1,8 +1,8 @@
-//! The queue of output for the log writer: bounded, oldest dropped first, never waiting.
+//! The queue of output for the log writer: bounded, drops the oldest first, never blocks.
 //!
-//! The log writer is a process of its own because a disk can hang for ever. The pipe to it is written without blocking;
-//! what it does not take is held here up to [`HELD_LIMIT`]. What is dropped beyond that is counted, and a line in
-//! the output says so where it is missing.
+//! The log writer is a separate process because a disk can hang forever. The pipe to it is written without blocking;
+//! what it does not accept is held here, up to [`HELD_LIMIT`]. What is dropped beyond that is counted, and a line in
+//! the output shows where it is missing.
 
 use crate::guard::protocol::GuardOrder;
 use crate::log_writer::frame::{FrameHeader, FrameKind, HEADER_LEN, LogOrder, PAYLOAD_LIMIT};
@@ -13,17 +13,15 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of output and records that wait in memory.
 const HELD_LIMIT: usize = 4 << 20;
 
-/// Small pieces of one worker's output are joined up to this size.
+/// Small reads of one worker's output are joined up to this size.
 const JOIN_LIMIT: usize = 64 << 10;
 
 #[derive(Debug)]
 struct QueuedFrame {
     kind: FrameKind,
     worker: u32,
-    /// Header and payload.
     bytes: Vec<u8>,
 }
 
@@ -57,16 +55,13 @@ impl QueuedFrame {
     }
 }
 
-/// The way to the log writer.
 #[derive(Debug)]
 pub(crate) struct LogQueue {
     order: Option<LogOrder>,
     pipe: Option<File>,
     waiting: VecDeque<QueuedFrame>,
     held: usize,
-    /// The frame on its way, and how much of it is out.
     current: Option<(QueuedFrame, usize)>,
-    /// Lost bytes per worker: not yet said in the output, and in all.
     lost: BTreeMap<u32, Lost>,
 }
 
@@ -78,7 +73,7 @@ struct Lost {
 }
 
 impl LogQueue {
-    /// A feed to nowhere yet; without an order it takes nothing.
+    /// Creates a queue without a log writer; without an order it accepts nothing.
     pub(crate) fn new(order: Option<LogOrder>) -> Self {
         Self {
             order,
@@ -90,7 +85,6 @@ impl LogQueue {
         }
     }
 
-    /// There is something to write somewhere.
     pub(crate) fn is_wanted(&self) -> bool {
         self.order.is_some()
     }
@@ -99,12 +93,12 @@ impl LogQueue {
         self.pipe.is_some()
     }
 
-    /// A new log writer reads from this pipe: it is told its order first.
+    /// Connects a new log writer and sends it its order first.
     pub(crate) fn connect(&mut self, pipe: OwnedFd) {
         self.disconnect();
         let order = self.order.as_ref().map(|o| (serde_json::to_vec(o), o));
         let Some(json) = order.and_then(|(json, o)| match json {
-            // Values of which each character has an escape would not fit.
+            // Secrets in which every character is escaped would not fit.
             Ok(json) if json.len() > PAYLOAD_LIMIT => serde_json::to_vec(&without_values(o)).ok(),
             json => json.ok(),
         }) else {
@@ -114,7 +108,7 @@ impl LogQueue {
         self.current = Some((QueuedFrame::new(FrameKind::Order, 0, &json), 0));
     }
 
-    /// The log writer is gone. What was half on its way is lost.
+    /// Forgets a log writer that has exited. A frame that was partly sent is lost.
     pub(crate) fn disconnect(&mut self) {
         self.pipe = None;
         if let Some((frame, _)) = self.current.take() {
@@ -126,18 +120,16 @@ impl LogQueue {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Something waits that the pipe did not take yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.is_wanted()
             && (self.current.is_some() || !self.waiting.is_empty() || self.lost.values().any(|l| l.unsaid > 0))
     }
 
-    /// More waits than is worth waiting with.
+    /// Returns true if enough is held to start the log writer now.
     pub(crate) fn is_full_of_output(&self) -> bool {
         self.held > JOIN_LIMIT
     }
 
-    /// Output of a worker.
     pub(crate) fn output(&mut self, worker: u32, bytes: &[u8]) {
         if !self.is_wanted() {
             return;
@@ -159,7 +151,6 @@ impl LogQueue {
         self.make_room();
     }
 
-    /// A record of the attempt's tree, without its newline.
     pub(crate) fn tree(&mut self, mut line: String) {
         if !self.is_wanted() || line.len() >= PAYLOAD_LIMIT {
             return;
@@ -171,11 +162,11 @@ impl LogQueue {
         self.make_room();
     }
 
-    /// All values that are known by now: their places in what is written from here on are noted.
+    /// Sets all secret values known so far; they are redacted in what is written from here on.
     pub(crate) fn secrets(&mut self, values: Vec<String>) {
         let Some(order) = &mut self.order else { return };
         let Ok(json) = serde_json::to_vec(&values) else { return };
-        // A log writer that comes later is told by its order.
+        // A later log writer gets them with its order.
         order.secrets = values;
         if self.pipe.is_some() && json.len() <= PAYLOAD_LIMIT {
             self.held += json.len();
@@ -202,7 +193,7 @@ impl LogQueue {
         }
     }
 
-    /// Workers that lost output since the last call, with all that they lost.
+    /// Workers that lost output since the last call, each with its total.
     pub(crate) fn take_lost(&mut self) -> Vec<(u32, u64)> {
         let mut news = Vec::new();
         for (worker, lost) in &mut self.lost {
@@ -218,10 +209,10 @@ impl LogQueue {
         self.lost.values().any(|l| l.total > l.told)
     }
 
-    /// Writes what the pipe takes now.
+    /// Writes what the pipe accepts now.
     ///
     /// # Errors
-    /// The log writer is gone.
+    /// The log writer has exited.
     pub(crate) fn pump(&mut self) -> io::Result<()> {
         loop {
             if self.pipe.is_none() {
@@ -245,7 +236,7 @@ impl LogQueue {
         }
     }
 
-    /// The next frame; a loss is said right before what came after it.
+    /// The next frame. A loss is reported right before what came after it.
     fn next(&mut self) -> Option<QueuedFrame> {
         let unsaid = match self.waiting.front() {
             Some(frame) if frame.kind == FrameKind::Output => Some(frame.worker),
@@ -274,7 +265,6 @@ fn without_values(order: &LogOrder) -> LogOrder {
     }
 }
 
-/// Order for the log writer of this attempt; none where nothing is to be written.
 pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
     Some(LogOrder {
         dir: order.dir.clone()?,
@@ -285,14 +275,14 @@ pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
     })
 }
 
-/// Starts the log writer; returns it and the end of the pipe that is written to.
+/// Starts the log writer; returns its PID and the writing end of its pipe.
 pub(crate) fn start_log_writer(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
     let argv = ["supervise", "__log_writer"].map(str::to_owned);
     let files = ["/proc/self/exe", order.exe.as_str()];
     let program = SpawnProgram::first_of(&files, &argv, &[])?;
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     set_nonblocking(&writer)?;
-    // Less room only means that less waits there.
+    // A smaller pipe only means that less fits into it.
     let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1 << 20));
     let null = null()?;
     let wiring = SpawnWiring {
@@ -338,7 +328,6 @@ mod tests {
         (reader.into(), writer)
     }
 
-    /// Bytes that a log writer would have read by now.
     fn drain(log_queue: &mut LogQueue, reader: &mut File) -> Vec<(FrameKind, u32, Vec<u8>)> {
         let mut bytes = Vec::new();
         loop {

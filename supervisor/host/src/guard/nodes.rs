@@ -1,14 +1,16 @@
-//! A gang over the nodes of a Slurm allocation.
+//! A gang across the nodes of a Slurm allocation.
 //!
-//! The guard stays on the first node and starts, in place of each rank, a [`relay`]: its output is the rank's and it ends as the rank
-//! does, so that guard and supervisor see ranks as on one machine. One [`launcher`] beside the relays runs a single `srun`, which starts
-//! a [`worker`] on each node, the parent of the ranks there. Launcher and node workers speak in [`lines`] over `srun`'s standard streams.
+//! The guard stays on the first node and starts, in place of each rank, a [`relay`]: its output is the rank's and it
+//! exits as the rank does, so that guard and supervisor see ranks as on one machine. One [`launcher`] beside the
+//! relays runs a single `srun`, which starts a [`worker`] on each node, the parent of the ranks there. Launcher and
+//! node workers exchange [`lines`] over `srun`'s standard streams.
 //!
-//! A node worker whose words the launcher has not heard for [`SILENCE_MS`] kills its ranks: nobody can end them from outside of a node
-//! that is cut off, and another side may start once the lease's patience is over, which is longer. The launcher's beats carry the newest
-//! time that each node said, by that node's own clock: what waited in a broken connection is old when it comes, however late.
+//! If the launcher has not received a node worker's messages for [`SILENCE_MS`], that node worker kills its ranks: a
+//! node that is cut off cannot be stopped from outside, and another supervisor may start once the lease has expired,
+//! which takes longer. The launcher's heartbeats carry the newest time reported by each node, by that node's own
+//! clock: a message delayed in a broken connection is recognized as old whenever it arrives.
 //!
-//! A node worker also counts what its ranks use, in windows: see [`pulses`].
+//! A node worker also counts what its ranks use, in windows: see [`rank_windows`].
 
 pub mod allocation;
 mod ask;
@@ -32,60 +34,51 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::observe::activity::RANKS_LIMIT;
 
-/// A node worker that was not heard for so long, as far as it knows, ends its ranks. Less than the lease's patience with a holder that does not renew it.
+/// A node worker kills its ranks if, as far as it knows, it was not heard for this long. Shorter than the time after
+/// which an unrenewed lease expires.
 pub const SILENCE_MS: u64 = 40_000;
-/// A node that was last heard, or spoken to, so long ago has ended its ranks: its patience, and some for clocks and processors.
+/// A node last heard, or written to, this long ago has killed its ranks. Includes a margin for clocks and scheduling.
 pub const FENCED_MS: u64 = SILENCE_MS + 10_000;
-/// A step has ended within this, or whoever ends it hangs: its own end, and the silence of a node that cannot be reached.
+/// How long a step may take to end, before whatever ends it counts as hung: its own end, and the silence of a node
+/// that cannot be reached.
 pub const ENDED_MS: u64 = 2 * SILENCE_MS;
 /// Exit code of a launcher that has started nothing.
 pub(crate) const NOT_BEGUN: i32 = 70;
-/// Place of the words in the memory that guard and launcher share.
+/// Offset of the message in the memory shared by guard and launcher.
 pub(crate) const WORDS_AT: u64 = 8;
-/// Place of the windows of the nodes in that memory.
+/// Offset of the nodes' windows in that memory.
 pub(crate) const WINDOWS_AT: u64 = 4096;
-/// The launcher says something this often.
 pub(crate) const BEAT_MS: u64 = 1000;
-/// A node worker says something this often.
 pub(crate) const ANSWER_MS: u64 = 2000;
-/// Longest line towards a node: the launch itself.
+/// Longest line to a node: the launch itself.
 pub(crate) const ORDER_LIMIT: usize = crate::guard::protocol::ORDER_LIMIT;
 
-/// Launch of the ranks, as every node gets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RanksOrder {
-    /// Ranks of each node.
     pub(crate) per_node: u32,
-    /// The run's name in the mark of its processes.
     pub(crate) tag: String,
     pub(crate) argv: Vec<String>,
     pub(crate) cwd: String,
-    /// Variables that all ranks have alike.
     pub(crate) env: Vec<(String, String)>,
-    /// Variables of each rank beside those.
     pub(crate) own: Vec<Vec<(String, String)>>,
-    /// Each node tells what its ranks use. A launcher of an older release would take that for their output.
+    /// Nodes report what their ranks use. An older launcher would take that for output.
     #[serde(default)]
     pub(crate) pulses: bool,
-    /// One driver starts the rest: each process is told by itself.
     #[serde(default)]
     pub(crate) single: bool,
 }
 
-/// Order of the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LauncherOrder {
     pub(crate) nodes: u32,
     pub(crate) step: String,
-    /// Names of the nodes.
     pub(crate) on: Vec<String>,
-    /// Our own program, as every node finds it.
     pub(crate) exe: String,
     pub(crate) ranks: RanksOrder,
 }
 
 impl LauncherOrder {
-    /// Splits what the ranks share from what each has for itself: the order goes to every node.
+    /// Separates what the ranks share from what differs: the order goes to every node.
     pub(crate) fn new(order: &GuardOrder, nodes: &NodesOrder, marks: &[(String, String)]) -> Option<Self> {
         let first = order.workers.first()?;
         let count = u32::try_from(order.workers.len()).ok()?;

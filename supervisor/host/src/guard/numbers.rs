@@ -1,21 +1,18 @@
-//! Numbers of training records on their way to the driver: a bundle at a time, bounded.
+//! Metrics of training records on their way to the supervisor, in bounded batches.
 //!
-//! Those of an attempt's first steps are told as they come, for they are compared with an earlier attempt's. Later the newest ones are
-//! told now and then, and at the end: a fast trainer fills no journal.
+//! Those of an attempt's first steps are sent as they come, because they are compared with an earlier attempt's.
+//! Later the newest ones are sent now and then, and at the end, so that a fast trainer does not fill the journal.
 
 use supervise_core::event::TrainerPhase;
 use supervise_core::event::scan::{RuleKind, ScanMatch};
 use supervise_core::id::Step;
 use supervise_core::observe::numbers::StepNumbers;
 
-/// Records that are kept until they are told.
 const PENDING: usize = 64;
-/// So many are told as they come.
+/// This many are sent as they come.
 const AT_ONCE: usize = 256;
-/// Pause between later bundles.
 const PAUSE_MS: u64 = 30_000;
 
-/// Numbers printed and not told yet.
 #[derive(Debug, Default)]
 pub(crate) struct MetricQueue {
     pending: Vec<StepNumbers>,
@@ -24,7 +21,6 @@ pub(crate) struct MetricQueue {
 }
 
 impl MetricQueue {
-    /// Takes a line in.
     pub(crate) fn note(&mut self, hit: &ScanMatch) {
         let step = match hit.kind {
             RuleKind::Step => hit.sighting.number.map(Step),
@@ -39,7 +35,7 @@ impl MetricQueue {
         }
     }
 
-    /// A bundle that is due; `last`: nothing comes after it.
+    /// A batch, if it is due; `last`: nothing comes after it.
     pub(crate) fn take(&mut self, now: u64, last: bool) -> Option<Vec<StepNumbers>> {
         let is_odd = |n: &StepNumbers| n.of.loss.is_some_and(|l| !l.0.is_finite());
         let is_due = last || self.told < AT_ONCE || now >= self.due || self.pending.iter().any(is_odd);

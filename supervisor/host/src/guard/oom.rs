@@ -1,7 +1,7 @@
-//! True if the kernel killed a process for want of memory: it says so in its log, and counts it for the control group.
+//! Detects OOM kills of workers: the kernel logs them and counts them per cgroup.
 //!
-//! Both are looked at only when something of the attempt has failed, and only for what came after its launch. A process that the
-//! kernel killed says nothing itself.
+//! Both are read only when something of the attempt has failed, and only from its launch on. A process that the
+//! kernel killed prints nothing itself.
 
 use crate::process::cgroup::memory_events;
 use std::collections::BTreeSet;
@@ -10,22 +10,15 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// Messages of the kernel that are read in one look.
 const RECORDS: usize = 20_000;
-/// Longest message of the kernel, as it hands them out one by one.
 const RECORD: usize = 8 << 10;
-/// A list of counters is short.
 const COUNTERS: u64 = 64 << 10;
-/// Processes of the attempt that are remembered.
 const KNOWN: usize = 16_384;
-/// Text before the number of who was killed.
 const KILLED: &str = "Killed process ";
-/// Longest part of a message that is told.
 const TOLD: usize = 300;
-/// The pid namespace whose numbers the kernel uses in its log.
+/// The PID namespace whose numbers the kernel log uses.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Messages of the kernel when the attempt began.
 #[derive(Debug, Default)]
 pub(crate) struct OomWatch {
     log: Option<File>,
@@ -36,7 +29,7 @@ pub(crate) struct OomWatch {
 }
 
 impl OomWatch {
-    /// To be made before the workers start.
+    /// Call it before the workers start.
     pub(crate) fn watch() -> Self {
         let counters = memory_events();
         Self {
@@ -47,14 +40,13 @@ impl OomWatch {
         }
     }
 
-    /// This process is one of the attempt's.
     pub(crate) fn note(&mut self, pid: i32) {
         if self.known.len() < KNOWN {
             self.known.insert(pid);
         }
     }
 
-    /// The kernel's words, the first time that it has some for this attempt.
+    /// The kernel's message about this attempt, the first time that there is one.
     pub(crate) fn killed(&mut self) -> Option<String> {
         if self.told {
             return None;
@@ -67,7 +59,7 @@ impl OomWatch {
     fn in_log(&mut self) -> Option<String> {
         let log = self.log.as_mut()?;
         let mut record = [0; RECORD];
-        // It says first whom it chose, and then, in plainer words, that it killed it.
+        // The kernel first logs which process it chose, and then, in plainer words, that it killed it.
         let mut chosen = None;
         for _ in 0..RECORDS {
             match log.read(&mut record) {
@@ -82,7 +74,7 @@ impl OomWatch {
                         }
                     }
                 }
-                // Overwritten meanwhile: the next read goes on with what is left.
+                // Overwritten meanwhile: the next read continues with what is left.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EPIPE | libc::EINTR)) => {}
                 Err(e) => {
                     if e.kind() != ErrorKind::WouldBlock {
@@ -106,7 +98,7 @@ impl OomWatch {
     }
 }
 
-/// The kernel's log from now on; `None` where it may not be read, or speaks of processes by other numbers than we do.
+/// The kernel log from now on; `None` if it may not be read, or uses another PID namespace.
 fn open_log() -> Option<File> {
     let own = fs::read_link("/proc/self/ns/pid").ok()?;
     if own.to_str() != Some(FIRST_NAMESPACE) {
@@ -125,15 +117,14 @@ fn count(path: &PathBuf) -> Option<u64> {
     kills(&text)
 }
 
-/// The line `oom_kill N` of `memory.events` and of `memory.oom_control`.
 fn kills(text: &str) -> Option<u64> {
     let found = text.lines().find_map(|l| l.strip_prefix("oom_kill "))?;
     found.trim().parse().ok()
 }
 
-/// The process that was killed for want of memory, by a message of the kernel's log, and its words.
+/// The PID of an OOM kill in a kernel log record, and the message.
 fn victim(record: &str) -> Option<(i32, String)> {
-    // Before the semicolon stand its level, number and time; lines after the first are properties.
+    // Before the semicolon come level, sequence number and time; lines after the first are properties.
     let text = record.split_once(';').map_or(record, |(_, text)| text);
     let text = text.lines().next().unwrap_or_default();
     let number = |rest: &str| {

@@ -1,4 +1,4 @@
-//! How a guard hears its order.
+//! How a guard receives its order.
 
 use crate::guard::GO;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
@@ -7,11 +7,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use supervise_core::event::scan::ScanRule;
 
-/// The way on which an order comes, and then the word to begin: until that is heard no program is started, and nothing on a disk is
-/// changed.
+/// Reads an order, and then the byte to begin: until that arrives, no program is started and nothing on disk changes.
 pub(super) struct OrderReader {
     file: BufReader<File>,
-    /// For an order that has none.
     rules: Vec<ScanRule>,
 }
 

@@ -1,8 +1,8 @@
-//! State told by the output so far: phase, step, total, and the sightings worth keeping.
+//! State from the output so far: phase, step, total, and the sightings worth keeping.
 //!
-//! Kept in the guard so that a later term learns it all from one `Hello`. Repeats of a line that differs only in
-//! numbers are folded into a count; the number of kept sightings is bounded, per rule and in all, and where a rule
-//! is full its newest sighting takes the place of the one before: the last error of a run matters most.
+//! Kept in the guard so that a later term gets all of it with one `Hello`. Repeats of a line that differ only in
+//! numbers become a count. The number of sightings is bounded, per rule and overall; if a rule is full, its newest
+//! sighting replaces the one before, because the last error of a run matters most.
 
 use super::numbers::MetricQueue;
 use std::collections::BTreeMap;
@@ -10,35 +10,28 @@ use supervise_core::event::scan::{RuleKind, ScanMatch};
 use supervise_core::event::{Sighting, TrainerPhase};
 use supervise_core::id::{Step, WorkerId, fnv64};
 
-/// Sightings kept in all.
 const SIGHTINGS_LIMIT: usize = 200;
 
-/// Sightings kept per rule.
 const PER_RULE_LIMIT: usize = 20;
 
 /// Longest text of a sighting in a `Hello`: all of them must fit into one message.
 const HELLO_TEXT_LIMIT: usize = 1024;
 
-/// The name under which the first training record is told.
 const FIRST_RECORD: &str = "first_record";
 
-/// Facts about the trainer.
 #[derive(Debug)]
 pub(crate) struct OutputFacts {
     pub(crate) phase: TrainerPhase,
     pub(crate) step: Option<Step>,
     pub(crate) total: Option<u64>,
-    /// Numbers that are to be told.
     pub(crate) numbers: MetricQueue,
-    /// The first training record was told.
     has_first: bool,
-    /// Signs of progress within a phase: batches of a validation.
+    /// Signs of progress within a phase, such as batches of a validation.
     pub(crate) beats: u64,
-    /// How often the step rose.
     pub(crate) risen: u64,
-    /// The number that the last of them bore.
+    /// The number in the last of them.
     beat: Option<u64>,
-    /// It was told, since there last was progress, that a part of it is brought back in place.
+    /// Since the last progress, an in-process restart was reported.
     heals: bool,
     seen: Vec<StoredSighting>,
     per_rule: BTreeMap<String, usize>,
@@ -51,12 +44,9 @@ struct StoredSighting {
     sighting: Sighting,
 }
 
-/// Changes by a line.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct FactsChange {
-    /// Phase or step are others now.
     pub(crate) progress: bool,
-    /// To be told at once.
     pub(crate) sighted: Option<(RuleKind, Sighting)>,
     /// The first training record, which shows where the trainer began.
     pub(crate) first: Option<(RuleKind, Sighting)>,
@@ -81,13 +71,12 @@ impl Default for OutputFacts {
 }
 
 impl OutputFacts {
-    /// Takes a match in.
     pub(crate) fn note(&mut self, hit: ScanMatch) -> FactsChange {
         let before = (self.phase, self.step, self.beats);
         let number = hit.sighting.number;
         match &hit.kind {
             RuleKind::Step => {
-                // Counts that begin anew show that something is done.
+                // A count that restarts shows that something was completed.
                 self.beats += u64::from(number.map(Step) < self.step && number.is_some());
                 self.step = number.map(Step).or(self.step);
                 self.phase = TrainerPhase::Step;
@@ -131,7 +120,7 @@ impl OutputFacts {
                 self.keep(RuleKind::Total, sighting)
             }
             RuleKind::Step | RuleKind::Bar | RuleKind::Beat | RuleKind::Enters(_) => None,
-            // Not kept for a later term, which has clocks of its own.
+            // Not kept for a later term, which starts its own clocks.
             RuleKind::Heals => (!std::mem::replace(&mut self.heals, true)).then_some((hit.kind, hit.sighting)),
             kind => self.keep(kind, hit.sighting),
         };
@@ -142,7 +131,8 @@ impl OutputFacts {
         }
     }
 
-    /// The first line about a training step, under a name of its own: the same line may be told for another reason.
+    /// The first line about a training step, under its own rule name: the same line may be reported for another
+    /// reason.
     fn first_record(&mut self, hit: &ScanMatch) -> Option<(RuleKind, Sighting)> {
         let tells = match &hit.kind {
             RuleKind::Step => hit.numbers.is_some() && hit.sighting.number.is_some(),
@@ -161,7 +151,7 @@ impl OutputFacts {
         self.keep(hit.kind.clone(), sighting)
     }
 
-    /// Forgets what a worker printed up to this line: later lines like these count from the start.
+    /// Forgets what a worker printed up to this line: similar lines count from zero again.
     pub(crate) fn forget(&mut self, worker: WorkerId, up_to: u64) {
         let is_old = |s: &Sighting| s.worker == worker && (1..=up_to).contains(&s.line);
         for gone in self.seen.extract_if(.., |s| is_old(&s.sighting)) {
@@ -171,7 +161,6 @@ impl OutputFacts {
         }
     }
 
-    /// All sightings, small enough for one message.
     pub(crate) fn sightings(&self) -> Vec<(RuleKind, Sighting)> {
         self.seen
             .iter()
@@ -185,7 +174,7 @@ impl OutputFacts {
             .collect()
     }
 
-    /// Returns what is worth telling: the first, second, fourth, … of a kind.
+    /// Returns the sighting if it is to be reported: the first, second, fourth, … of its kind.
     fn keep(&mut self, kind: RuleKind, sighting: Sighting) -> Option<(RuleKind, Sighting)> {
         let key = key_of(&sighting);
         if let Some(seen) = self.seen.iter_mut().find(|s| s.key == key) {
@@ -212,7 +201,7 @@ impl OutputFacts {
     }
 }
 
-/// The same rule, worker and text, whatever the numbers in it.
+/// The same for the same rule, worker and text, whatever the numbers in it.
 fn key_of(sighting: &Sighting) -> u64 {
     let mut shape = Vec::with_capacity(sighting.text.len() + 64);
     shape.extend(sighting.rule.bytes());

@@ -1,8 +1,8 @@
-//! Messages between driver and guard: one JSON object per line.
+//! Messages between supervisor and guard: one JSON object per line.
 //!
-//! The order comes first and on its own way (see [`crate::guard::spawn`]); everything later goes over the leash,
-//! a stream socket. Lines are bounded. Unknown messages are errors: both ends are the same program, or a newer
-//! driver that asks an older guard only for what version 1 knows.
+//! The order comes first, over a separate channel (see [`crate::guard::spawn`]). Everything else goes over the guard
+//! connection, a stream socket. Lines are bounded. Unknown messages are errors: both ends are the same program, or
+//! the supervisor is newer and only uses what version 1 of the guard knows.
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
@@ -19,119 +19,109 @@ use supervise_core::spec::script::{CallPlace, ScriptNews, StartedCall};
 /// Longest message in either direction, in bytes, newline included.
 pub const MESSAGE_LIMIT: usize = 1 << 20;
 
-/// Longest order: it carries a whole environment per worker.
+/// Longest order, in bytes: it carries a whole environment per worker.
 pub const ORDER_LIMIT: usize = 16 << 20;
 
-/// Order of a guard, given to it once at its start.
+/// Order of a guard, sent once at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardOrder {
-    /// The run.
     pub run: RunId,
-    /// The term that starts the attempt.
     pub term: Term,
-    /// The attempt.
     pub attempt: AttemptNo,
     /// Our own program, for the log writer; the guard prefers its own running image.
     pub exe: Utf8PathBuf,
-    /// Abstract name of the socket where a later term finds the guard: a new one each time.
+    /// Abstract name of the socket where a later term finds the guard; different for each guard.
     pub socket: String,
-    /// The attempt's directory for output and records; none: nothing is written.
+    /// The attempt's directory for output and records; `None`: nothing is written.
     pub dir: Option<Utf8PathBuf>,
-    /// The workers, by id.
     pub workers: Vec<WorkerOrder>,
-    /// Meaning of their lines; none: a guard that waited has them already.
+    /// Rules for output lines; empty if a standby guard has them already.
     pub rules: Vec<ScanRule>,
-    /// How long a broken leash may stay broken before the tree is killed.
+    /// How long the guard connection may stay broken before the tree is killed.
     pub orphan_grace: Ms,
-    /// How much longer where a save is going on then.
+    /// Added to `orphan_grace` while a save is running.
     pub save_grace: Ms,
-    /// How long the tree has between SIGTERM and SIGKILL where the guard itself stops it.
+    /// Time between SIGTERM and SIGKILL if the guard itself stops the tree.
     pub stop_grace: Ms,
     /// Size at which an output file is rotated, in bytes.
     pub output_max: u64,
-    /// Rotated output files that are kept beside the current one.
     pub output_keep: u32,
-    /// Use a cgroup of our own where the system allows it.
+    /// Use a separate cgroup if the system allows it.
     pub cgroup: bool,
-    /// A directory for what the attempt needs only while it lives; its name ends with the attempt's number, and
-    /// directories beside it that differ only there are deleted.
+    /// Scratch directory, deleted when the attempt ends. Its name ends with the attempt's number; sibling directories
+    /// whose names differ only in that number are deleted.
     #[serde(default)]
     pub scratch: Option<Utf8PathBuf>,
-    /// Records by which processes of earlier attempts were found: deleted before the workers start.
+    /// AReaL name records of earlier attempts, deleted before the workers start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale_names: Option<Utf8PathBuf>,
-    /// The workers run on several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodesOrder>,
-    /// The workers run a script that starts the trainer: what is looked for in it.
+    /// Set if the workers run a script that starts the trainer: what to look for in it.
     #[serde(default)]
     pub script: Option<ScriptWatch>,
-    /// A script goes on to its own end although the call in it failed.
+    /// Let a script run to its own end even if a trainer call in it failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patient: bool,
-    /// The workers are interpreters that run our file first, so that the next ones can import ahead (see [`crate::guard::ahead`]).
+    /// The workers are Python interpreters that run our file first, so that the next attempt's can pre-import (see
+    /// [`crate::guard::standby`]).
     #[serde(default)]
     pub interpreters: bool,
-    /// The only one is a driver that starts a Ray of its own, whose workers are interpreters as well.
+    /// The only worker is a driver that starts its own Ray, whose workers are Python interpreters too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ray: bool,
-    /// They are interpreters that leave the exception which ends them.
+    /// The workers are Python interpreters that save the exception they exit with.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub endings: bool,
-    /// Python that runs first in them, and tells of the trainer.
+    /// Python code that runs first in the interpreters and reports the trainer's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
-    /// Values that are hidden in what the guard says and writes down.
+    /// Values redacted in the guard's messages and records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
 }
 
-/// Several nodes for one gang.
+/// A gang across several nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesOrder {
-    /// Nodes; the workers are dealt out to them in order, equally many to each.
+    /// Number of nodes; the workers are distributed in order, the same number on each.
     pub nodes: u32,
-    /// Name of the step.
     pub step: String,
-    /// Their names.
     pub on: Vec<String>,
 }
 
-/// Process that is looked for among the processes of a script.
+/// What to look for among the processes of a script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptWatch {
-    /// The first trainer, which is told to the driver.
+    /// The first trainer; it is reported to the supervisor.
     Record,
-    /// A trainer without these words.
+    /// A trainer that lacks these words.
     Marks {
         /// Our overrides.
         ours: Vec<String>,
     },
 }
 
-/// A call of a trainer.
+/// A trainer call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimCall {
-    /// Word by word.
     pub words: Vec<String>,
-    /// Place where it was made.
     pub cwd: Utf8PathBuf,
-    /// Its environment, as far as it is text of moderate length.
+    /// Environment variables that are text of moderate length.
     pub env: Vec<(String, String)>,
-    /// It was seen to run, and none of our programs was asked.
+    /// The trainer was found running without having gone through a shim.
     pub past: bool,
 }
 
-/// Name of the environment variable by which a shim knows what to do.
+/// Environment variable that holds a shim's configuration.
 pub const WAY_VARIABLE: &str = "SUPERVISE_WAY";
 
-/// Longest value of a variable that is recorded.
+/// Longest recorded value, in bytes.
 const VALUE: usize = 4 << 10;
-/// All recorded variables together.
+/// Total size of all recorded variables, in bytes.
 const VALUES: usize = 256 << 10;
 
-/// Variables as they are recorded: text of moderate length.
 pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
     let mut left = VALUES;
     all.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
@@ -144,53 +134,48 @@ pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<
         .collect()
 }
 
-/// Message of one of our programs in a script, or a sighting in its place.
+/// Message of a shim, or a fact the guard found itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromShim {
-    /// A call that starts no trainer is being made.
+    /// The script calls a program that is not a trainer.
     Passes {
-        /// Its first words.
+        /// The first words of the command.
         words: Vec<String>,
     },
-    /// A Python script is called that trains by what its code says; it is not started.
+    /// The script calls a Python script whose code trains; it is not started.
     Trains {
-        /// Its words, without secrets.
+        /// The command, without secrets.
         words: Vec<String>,
     },
-    /// A trainer is called, to be recorded.
+    /// The script calls a trainer, to be recorded.
     Called(Box<ShimCall>),
-    /// A trainer is about to be started with our words; it asks whether it may.
+    /// A shim is about to start a trainer with our overrides and asks for permission.
     Starts {
-        /// The rank of the script, where there are several.
         rank: Option<u32>,
-        /// Which call it is.
         #[serde(default)]
         claim: CallClaim,
     },
     /// A trainer is not started.
     Refuses {
-        /// Why, in words.
         why: String,
-        /// Which call it is.
         #[serde(default)]
         claim: CallClaim,
     },
-    /// A trainer that was started has ended.
+    /// A trainer that was started has exited.
     Returned {
         /// Its number in [`FromGuard::Goes`].
         call: usize,
-        /// How.
         status: ExitStatus,
     },
-    /// The step to resume from is not there any more: the trainer is not started.
+    /// The step to resume from no longer exists, so the trainer is not started.
     Spoilt {
-        /// In words.
+        /// Message for the operator.
         what: String,
     },
-    /// A trainer would be started again.
+    /// The script would start a trainer again.
     Again,
-    /// A trainer runs without our words.
+    /// A trainer runs without our overrides.
     Unmarked {
         /// Its command line.
         words: Vec<String>,
@@ -200,28 +185,26 @@ pub enum FromShim {
 /// Which training, and which part of it, a call would start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CallClaim {
-    /// The part.
     #[serde(default)]
     pub place: CallPlace,
     /// Settings that tell one training from another.
     #[serde(default)]
     pub root: String,
-    /// They are those that were learnt.
+    /// These settings match the learned call.
     #[serde(default)]
     pub is_learnt: bool,
-    /// What makes it another training than the one that was learnt; `None`: nothing, or a date in its root.
+    /// What makes it a different training from the learned one; `None`: nothing, or only a date in its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
-    /// Hash of its words, its directory and the files of settings that it names: the same call again has the same.
+    /// Hash of the words, the directory and the config files named; the same for a repeated call.
     #[serde(default)]
     pub identity: String,
-    /// The call, shortened, secrets redacted.
+    /// The call, shortened and with secrets redacted.
     #[serde(default)]
     pub what: String,
 }
 
 impl CallClaim {
-    /// The call that it claims.
     pub(crate) fn as_call(&self) -> StartedCall {
         StartedCall {
             place: self.place,
@@ -233,22 +216,19 @@ impl CallClaim {
     }
 }
 
-/// One worker to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerOrder {
-    /// Program and arguments.
     pub argv: Vec<String>,
-    /// The whole environment; the guard adds the attempt's mark and nothing else.
+    /// The complete environment; the guard only adds the attempt's mark.
     pub env: Vec<(String, String)>,
-    /// Working directory.
     pub cwd: Utf8PathBuf,
 }
 
-/// From the driver.
+/// Messages from the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToGuard {
-    /// A new leash's first word: this term takes the guard over. A term that is not newer is refused.
+    /// First message on a new guard connection: this term takes the guard over. Refused unless the term is newer.
     Take {
         /// The new term.
         term: Term,
@@ -258,172 +238,144 @@ pub enum ToGuard {
         /// Signal number.
         signal: i32,
     },
-    /// End everything, now.
+    /// Kill all processes now.
     KillTree,
-    /// Stop everything where it is.
+    /// Stop all processes where they are (SIGSTOP).
     Freeze,
-    /// Let everything go on.
+    /// Let all processes continue.
     Thaw,
-    /// The work of the machine's GPUs since the last word of this kind. To guards that take it alone.
+    /// GPU activity since the last such message. Only sent to guards that accept it.
     Devices(Vec<DevicePulse>),
-    /// The lease was renewed: without another word of this kind the tree is killed then, by the clock of the boot. `None`: nobody else may
-    /// take it. To guards that take it alone.
+    /// The lease was renewed: unless renewed again, the tree is killed at this time (boot clock). `None`: no other
+    /// supervisor may take the lease. Only sent to guards that accept it.
     Lease(Option<FenceDeadline>),
-    /// Nobody will ask again: the guard ends as soon as its tree is gone.
+    /// No supervisor will connect again: the guard exits as soon as its tree is gone.
     Bye,
-    /// One of our programs in a script: its only message, and its first.
     Shim(FromShim),
 }
 
-/// From the guard.
+/// Messages from the guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuard {
-    /// The answer to `Take`: all there is to know.
+    /// The answer to `Take`: the complete state.
     Hello(Box<GuardHello>),
-    /// All workers execute their programs.
+    /// All workers have executed their programs.
     Launched {
-        /// By worker id.
         workers: Vec<ProcRef>,
-        /// The guard itself: the process that was started for it is its keeper.
+        /// The guard itself; the process that was started for it is its keeper.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guard: Option<ProcRef>,
-        /// Some of them had been started ahead: whether they went on.
+        /// If some workers were pre-started: whether they became the workers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ahead: Option<StandbyResult>,
-        /// The guard's descriptor of the file in which the imports of worker 0 are noted.
+        /// The guard's file descriptor of the file where the imports of worker 0 are recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         notes: Option<i32>,
     },
-    /// The attempt could not be started; what was started is being killed, the guard ends after that.
+    /// The attempt could not be started. What was started is killed, then the guard exits.
     LaunchFailed {
-        /// In words: what, where, why.
         what: String,
         /// The command itself cannot be executed.
         command: bool,
     },
-    /// A worker ended.
+    /// A worker exited.
     Exited {
-        /// Which.
         worker: WorkerId,
-        /// How.
         status: ExitStatus,
         /// It was the first of the attempt.
         first: bool,
-        /// The newest step seen.
         step: Option<Step>,
-        /// The last lines of its output, where it was the first to fail.
+        /// The last lines of its output, if it was the first to fail.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lines: Vec<String>,
     },
-    /// The trainer got on, or five seconds are over.
+    /// The trainer made progress, or five seconds have passed.
     Progress {
-        /// Its present activity.
         phase: TrainerPhase,
-        /// The newest step it printed.
         step: Option<Step>,
-        /// Signs of progress within its phases so far.
+        /// Signs of progress within phases so far.
         #[serde(default)]
         beats: u64,
-        /// How often its step has risen so far.
         #[serde(default)]
         risen: u64,
-        /// Activity since the last message of this kind.
         activity: Activity,
-        /// Open files of the process that is nearest to its limit, where they were counted since.
+        /// Open files of the process nearest to its limit, if counted since the last message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         files: Option<ResourceUsage>,
     },
-    /// The ranks, every ten seconds where there was no progress for a while.
+    /// State of the ranks, sent every ten seconds after a while without progress.
     Looked(ActivitySample),
-    /// A rule other than step and phase matched, for the first, second, fourth, … time; or the first training record was printed.
+    /// A rule other than step and phase matched for the first, second, fourth, … time, or the first training record
+    /// was printed.
     Sighted {
-        /// Its meaning.
         kind: RuleKind,
-        /// Sighting, with the count so far.
         sighting: Sighting,
     },
-    /// Numbers that were printed about steps, since the last message of this kind.
+    /// Metrics printed for steps since the last message of this kind.
     Numbers {
-        /// By step.
         steps: Vec<StepNumbers>,
     },
-    /// Nothing of the attempt is left; or nothing that can be killed. It comes again when the rest is gone.
+    /// All processes of the attempt have exited, or only unkillable ones are left. Sent again when those are gone
+    /// too.
     TreeGone {
-        /// Processes that SIGKILL did not end for five seconds.
+        /// Processes still running five seconds after SIGKILL.
         unkillable: Vec<ProcRef>,
     },
-    /// Nothing of the attempt is left here, and its end on other nodes is waited for, in words; again and again.
+    /// All processes here have exited and the guard waits for the end on other nodes. Sent repeatedly.
     Waits {
-        /// For what.
         what: String,
     },
-    /// Answer of one of our programs in a script.
     Shim(FromShim),
-    /// What a script does.
     Script(ScriptNews),
-    /// To such a program: the trainer may be started.
+    /// To a shim: the trainer may be started.
     MayStart,
-    /// To such a program, after [`FromGuard::MayStart`].
+    /// To a shim, after [`FromGuard::MayStart`].
     Goes {
-        /// The number of the call.
         call: usize,
-        /// Path under which the pipe of the worker's output can be opened.
+        /// Path at which the worker's output pipe can be opened.
         output: Option<Utf8PathBuf>,
     },
-    /// To such a program: the trainer is not started, and the script goes on.
+    /// To a shim: do not start the trainer; the script continues.
     HeldBack {
-        /// Why, in words.
         why: String,
     },
-    /// Output was lost because the disk did not take it.
+    /// Output was lost because the disk did not accept it.
     Dropped {
-        /// Whose.
         worker: WorkerId,
-        /// Bytes lost since the start.
         bytes: u64,
     },
 }
 
-/// State of a guard.
+/// Complete state of a guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuardHello {
-    /// The guard itself.
     pub guard: ProcRef,
-    /// The run.
     pub run: RunId,
-    /// The term that started the attempt.
     pub term: Term,
-    /// The attempt.
     pub attempt: AttemptNo,
-    /// The workers, by id.
     pub workers: Vec<WorkerState>,
-    /// Activity of the trainer.
     pub phase: TrainerPhase,
-    /// The newest step it printed.
+    /// The newest step the trainer printed.
     pub step: Option<Step>,
-    /// The last planned step.
     pub total: Option<u64>,
-    /// Sightings so far, long lines cut further.
+    /// Sightings so far, with long lines shortened further.
     pub sightings: Vec<(RuleKind, Sighting)>,
-    /// Nothing of the attempt is left.
+    /// All processes of the attempt have exited.
     pub gone: bool,
-    /// Processes that could not be killed so far.
     pub unkillable: Vec<ProcRef>,
-    /// It takes [`ToGuard::Devices`]: one of an older release would take the driver that says so for none.
+    /// Accepts [`ToGuard::Devices`]. An older guard would drop the connection as invalid.
     #[serde(default)]
     pub takes_devices: bool,
-    /// It takes [`ToGuard::Lease`].
+    /// Accepts [`ToGuard::Lease`].
     #[serde(default)]
     pub takes_lease: bool,
 }
 
-/// One worker's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerState {
-    /// The process.
     pub proc: ProcRef,
-    /// How it ended, if it did.
+    /// Set once it has exited.
     pub exit: Option<ExitStatus>,
 }
 

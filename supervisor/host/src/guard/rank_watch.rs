@@ -1,4 +1,4 @@
-//! The ranks' windows of ten seconds, and what they come to.
+//! The ranks' ten-second windows, and what they mean.
 
 use crate::guard::counters::{RankCounter, WatchedRank, WindowCounts, name_of, waits_in};
 use crate::guard::nodes::Gathered;
@@ -7,21 +7,18 @@ use supervise_core::observe::activity::{ActivitySample, ActivityWindow, DevicePu
 use supervise_core::observe::creep::ResourceUsage;
 use supervise_core::observe::durations::DurationKind;
 
-/// A look is told where there was no progress for so long.
+/// A sample is reported after this long without progress.
 const QUIET_MS: u64 = 20_000;
 
-/// Counters so far, and what was judged by them.
 #[derive(Debug)]
 pub(crate) struct RankWatch {
     watcher: Watcher,
     counter: RankCounter,
     output: u64,
     devices: gpu::DeviceWindow,
-    /// A GPU worked in the last window.
     device_works: bool,
     /// A rank had no core for most of the last window.
     starved: bool,
-    /// When the trainer last got on.
     progress: u64,
 }
 
@@ -38,43 +35,38 @@ impl RankWatch {
         }
     }
 
-    /// When the present window of the ranks of this machine ends.
     pub(crate) fn due(&self) -> u64 {
         self.counter.due()
     }
 
-    /// The child that counts for it, and is none of the attempt's processes.
     pub(crate) fn helper(&self) -> Option<i32> {
         self.counter.helper()
     }
 
-    /// Returns true if that child was this process, which was reaped.
     pub(crate) fn was_helper(&mut self, pid: i32) -> bool {
         self.counter.was_helper(pid)
     }
 
-    /// The trainer got on.
     pub(crate) fn on_progress(&mut self, now: u64) {
         self.progress = now;
         self.watcher.progress();
     }
 
-    /// Open files of the process that is nearest to its limit, told once for each window.
+    /// Open files of the process nearest to its limit, returned once per window.
     pub(crate) fn take_files(&mut self) -> Option<ResourceUsage> {
         self.counter.files.take()
     }
 
-    /// The driver says what the GPUs did.
     pub(crate) fn on_devices(&mut self, pulses: Vec<DevicePulse>) {
         pulses.into_iter().for_each(|p| self.devices.add(p));
     }
 
-    /// Returns true if a GPU worked in the last window as it does while the attempt gets on.
+    /// Returns true if a GPU was as busy in the last window as it is while the attempt makes progress.
     pub(crate) fn is_device_at_work(&self) -> bool {
         self.device_works
     }
 
-    /// Returns true if a rank was ready to compute for most of the last window, and had no core.
+    /// Returns true if a rank was runnable for most of the last window, and had no core.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved
     }
@@ -83,7 +75,7 @@ impl RankWatch {
         self.output = self.output.saturating_add(bytes);
     }
 
-    /// Ends a window. `Some`: there was no progress for a while, and this is how the ranks look.
+    /// Ends a window. `Some`: the state of the ranks, after a while without progress.
     pub(crate) fn window(
         &mut self,
         now: u64,
@@ -103,7 +95,7 @@ impl RankWatch {
         Some(look)
     }
 
-    /// Takes a window of the ranks of all nodes. `Some`: as above. Their GPUs are told by nobody.
+    /// Like [`Self::window`], for the ranks of all nodes. Their GPU activity is not reported.
     pub(crate) fn of_nodes(&mut self, now: u64, told: Gathered, clock: DurationKind) -> Option<ActivitySample> {
         let output = std::mem::take(&mut self.output);
         let mut look = self.judge(now, told.counts, output, Vec::new(), clock)?;

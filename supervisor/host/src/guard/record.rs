@@ -1,8 +1,10 @@
-//! A guard's record of its processes on disk: the attempt's `tree` file.
+//! The guard's record of its processes on disk: the attempt's `tree` file.
 //!
-//! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
-//! descendant, `{"pid","start","ppid","command"}`, one per ended worker, `{"worker","exit","step"}`, and one per other process that the
-//! guard saw end, `{"pid","exit"}`. `{"output":"ended"}` stands behind all output of the attempt. A torn or unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
+//! One JSON object per line, appended: first `{"boot","pid_ns"}`, the boot and the PID namespace that the numbers
+//! belong to; then a line per descendant, `{"pid","start","ppid","command"}`, one per worker that exited,
+//! `{"worker","exit","step"}`, and one per other process that the guard reaped, `{"pid","exit"}`.
+//! `{"output":"ended"}` follows all output of the attempt. A torn or unknown line is skipped. The log writer writes
+//! the file, so the last seconds may be missing.
 
 use crate::process::stat::{ProcStat, command_head, command_line};
 use serde::Deserialize;
@@ -15,20 +17,18 @@ use supervise_core::lease::PidScope;
 /// Content of a `tree` file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeRecord {
-    /// The numbers in it mean nothing here: they belong to another boot or pid namespace.
+    /// The PIDs are invalid here: they belong to another boot or PID namespace.
     pub foreign: bool,
-    /// Descendants of the guard, workers included; empty where their numbers mean nothing here.
+    /// Descendants of the guard, workers included; empty if the PIDs are invalid here.
     pub procs: Vec<ProcRef>,
-    /// Ends of workers that the guard saw.
     pub exits: Vec<(WorkerId, ExitStatus)>,
-    /// The newest step that was known when a worker ended.
     pub step: Option<Step>,
 }
 
 #[derive(Deserialize)]
 struct ProcessLine {
     boot: Option<String>,
-    /// Not written by older releases: the boot alone counts then.
+    /// Not written by older releases: only the boot is compared then.
     pid_ns: Option<u64>,
     pid: Option<i32>,
     start: Option<u64>,
@@ -37,7 +37,7 @@ struct ProcessLine {
     step: Option<Step>,
 }
 
-/// Reads the bytes of a `tree` file, to be used in this seat.
+/// Parses a `tree` file for use in this PID scope.
 #[must_use]
 pub fn parse_tree(bytes: &[u8], here: &PidScope) -> TreeRecord {
     let mut record = TreeRecord::default();
@@ -66,10 +66,9 @@ pub(crate) fn boot_line() -> String {
     serde_json::json!({ "boot": here.boot, "pid_ns": here.pid_ns }).to_string()
 }
 
-/// Bytes of a process's environment that are looked at.
 const ENVIRONMENT: u64 = 256 << 10;
 
-/// From now on the values are hidden that this process was given under the name of a secret, in its environment or its command.
+/// From now on, redacts the values of secrets in this process's environment or command.
 pub(crate) fn learn_secrets(pid: i32) {
     let mut bytes = Vec::new();
     let read = File::open(format!("/proc/{pid}/environ")).and_then(|f| f.take(ENVIRONMENT).read_to_end(&mut bytes));
@@ -88,12 +87,12 @@ pub(crate) fn descendant_line(stat: &ProcStat) -> String {
     serde_json::json!({ "pid": stat.pid, "start": stat.start, "ppid": stat.ppid, "command": command }).to_string()
 }
 
-/// The end of a process that is no worker, where it ended as the guard's child.
+/// The exit of a process that is not a worker but was the guard's child.
 pub(crate) fn end_line(pid: i32, exit: ExitStatus) -> String {
     serde_json::json!({ "pid": pid, "exit": exit }).to_string()
 }
 
-/// The line behind which no output of the attempt comes any more.
+/// Written after the last output of the attempt.
 pub(crate) const OUTPUT_ENDS: &str = r#"{"output":"ended"}"#;
 
 pub(crate) fn exit_line(worker: WorkerId, exit: ExitStatus, step: Option<Step>) -> String {

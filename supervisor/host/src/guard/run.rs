@@ -1,7 +1,6 @@
-//! The guard's loop: wait for anything, deal with it, see what is due.
+//! The guard's loop: wait for input, handle it, run what is due.
 //!
-//! Nothing in it blocks but `poll`. What happens on each descriptor is in [`crate::guard::run::inputs`], what
-//! happens by the clock here.
+//! Only `poll` blocks. [`crate::guard::run::inputs`] handles the descriptors, this file the timers.
 
 pub(super) mod calls;
 mod deadlines;
@@ -34,55 +33,50 @@ use supervise_core::event::{Activity, StandbyResult};
 use supervise_core::id::{ProcRef, Term, WorkerId};
 use supervise_core::lease::FenceDeadline;
 
-/// Because of a change a report comes at most this often.
+/// Shortest time between two reports of changes.
 const CHANGE_MS: u64 = 1000;
 
-/// Its log writer is started so long after the workers, which need the processors first. What they say meanwhile waits.
+/// Delay of the log writer after the workers, which need the CPU first. Output is queued meanwhile.
 const LOG_WRITER_AFTER_MS: u64 = 30;
 
-/// Pause before a log writer that ended is started again: doubled each time up to the second.
+/// Pause before a log writer that exited is restarted: doubled each time up to the limit.
 const LOG_WRITER_PAUSE_MS: u64 = 1000;
 const LOG_WRITER_PAUSE_LIMIT_MS: u64 = 60_000;
 
-/// How long the last output and the last words may take when all else is done.
+/// Time for the last output and messages to be written when everything else is done.
 const CLOSING_MS: u64 = 2000;
 
-/// How long a new connection may take to say its first word, and how many may wait.
+/// How long a new connection may take to send its first message, and how many may wait.
 const NEWCOMER_MS: u64 = 5000;
 const NEWCOMERS_LIMIT: usize = 8;
 
-/// Messages kept until all programs run: an end per worker, and sightings.
 const EARLY_LIMIT: usize = 2 * WORKERS_LIMIT;
 
-/// A guard at work.
 pub(crate) struct Guard {
     pub(crate) me: ProcRef,
     pub(crate) order: GuardOrder,
-    /// The newest term that held the leash.
+    /// The newest term that connected.
     pub(crate) term: Term,
     pub(crate) socket: UnixListener,
     pub(crate) signals: SignalFd,
     pub(crate) connection: Option<DriverConnection>,
-    /// Connections that have not said who they are, and until when they may wait.
+    /// Connections that have not sent `Take` or a shim message, with their deadlines.
     pub(crate) newcomers: Vec<(DriverConnection, u64)>,
-    /// When the leash broke.
     pub(crate) lost_at: Option<u64>,
-    /// When the workers end unless the lease is renewed before, where that is said.
+    /// When the workers are killed unless the lease is renewed, if the supervisor reports renewals.
     pub(crate) lease: Option<FenceDeadline>,
     /// When a stop that the guard itself began turns into a kill.
     pub(crate) stop_due: Option<u64>,
-    /// None where the rules were refused, and with them the launch.
-    /// Compiled at the first line of output.
+    /// Compiled at the first line of output. The inner `None`: the rules were refused, and so the launch.
     pub(crate) scanner: Option<Option<Scanner>>,
     pub(crate) facts: OutputFacts,
     pub(crate) calls: Calls,
     pub(crate) log_queue: LogQueue,
-    /// The launcher of the nodes, where the workers stand for ranks there.
+    /// The launcher of the nodes, if the workers stand for ranks there.
     pub(crate) nodes: Option<NodeLauncher>,
     pub(crate) log_writer: Option<i32>,
     pub(crate) log_writer_due: Option<u64>,
     pub(crate) log_writer_pause: u64,
-    /// It was started when the workers had ended.
     pub(crate) log_writer_came_last: bool,
     pub(crate) tree: ProcessTree,
     pub(crate) memory: OomWatch,
@@ -90,23 +84,20 @@ pub(crate) struct Guard {
     pub(crate) pulses: RankWatch,
     pub(crate) workers: Vec<WorkerProcess>,
     pub(crate) launched: bool,
-    /// Told with the launch: see [`FromGuard::Launched`].
+    /// Sent with the launch: see [`FromGuard::Launched`].
     pub(crate) ahead: Option<StandbyResult>,
     pub(crate) notes: Option<i32>,
-    /// Events before all programs ran: told after `Launched`.
     pub(crate) early: Vec<FromGuard>,
     pub(crate) failed: bool,
     pub(crate) frozen: bool,
     pub(crate) bye: bool,
     pub(crate) unkillable: Vec<ProcRef>,
-    /// Until when the last words may take.
     pub(crate) closing: Option<u64>,
-    /// A child ended since the tree was looked at.
+    /// A child exited since the tree was last checked.
     pub(crate) stirred: bool,
     pub(crate) buffer: Vec<u8>,
 }
 
-/// Source of input.
 #[derive(Debug, Clone, Copy)]
 enum PollSource {
     Signals,
@@ -118,11 +109,11 @@ enum PollSource {
     LogQueue,
 }
 
-/// So many descendants, the first ones, are asked for the secrets in their environment: later ones have the same.
+/// Only the first descendants have their environment searched for secrets: later ones have the same.
 const LOOKED_INTO: usize = 64;
 
 impl Guard {
-    /// Works until the tree is gone and nobody needs the guard any more; returns the exit code.
+    /// Runs until the tree is gone and no supervisor needs the guard any more; returns the exit code.
     pub(crate) fn run(mut self) -> i32 {
         loop {
             let now = boottime_ms();
@@ -148,7 +139,7 @@ impl Guard {
             fds.push(PollFd::new(fd, flags));
         };
         let input = PollFlags::POLLIN;
-        // Reports before signals: why a program does not run must be known when its process has ended.
+        // Reports before signals: why a program failed to execute must be known before its process is reaped.
         for (i, worker) in self.workers.iter().enumerate() {
             if let Some(report) = &worker.report {
                 add(PollSource::Report(i), report.as_fd(), input);
@@ -172,12 +163,12 @@ impl Guard {
             let flags = if self.log_queue.has_unsent() {
                 PollFlags::POLLOUT
             } else {
-                // Only whether the log writer is gone.
+                // Only to notice that the log writer has exited.
                 PollFlags::empty()
             };
             add(PollSource::LogQueue, fd, flags);
         }
-        // Rounded up by one: the clocks may differ by a part of a millisecond.
+        // Plus one: the clocks may differ by a fraction of a millisecond.
         let timeout = i32::try_from(for_ms.saturating_add(1).min(60_000)).unwrap_or(60_000);
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
         if poll(&mut fds, timeout).is_err() {
@@ -188,7 +179,6 @@ impl Guard {
         ready.map(|(source, _)| *source).collect()
     }
 
-    /// Everything that time brings.
     fn on_time(&mut self, now: u64) {
         self.on_orphaned(now);
         self.on_unrenewed(now);
@@ -220,7 +210,7 @@ impl Guard {
             None => return,
             Some(TreeNews::Unkillable(left)) => left,
             Some(TreeNews::Gone) => {
-                // Whatever died last is still to be heard of.
+                // The processes that exited last have not been reaped yet.
                 self.reap(now);
                 self.end_calls(now);
                 self.look_for_kill();
@@ -229,7 +219,7 @@ impl Guard {
             }
         };
         self.unkillable.clone_from(&unkillable);
-        // Until its launcher has ended, something of the gang may live on another node.
+        // Until its launcher has exited, part of the gang may run on another node.
         if self.is_gone() || !unkillable.is_empty() {
             self.tell(FromGuard::TreeGone { unkillable });
         }
@@ -284,7 +274,7 @@ impl Guard {
         self.tell_numbers(now, false);
     }
 
-    /// Numbers wait for whoever listens.
+    /// Metrics are kept until a supervisor is connected.
     pub(super) fn tell_numbers(&mut self, now: u64, last: bool) {
         if self.connection.is_some()
             && let Some(steps) = self.facts.numbers.take(now, last)
@@ -293,7 +283,6 @@ impl Guard {
         }
     }
 
-    /// Starts a log writer where one is wanted and none runs.
     fn keep_log_writer(&mut self, now: u64) {
         let hurries = self.log_writer_pause == 0 && (self.tree.is_gone() || self.log_queue.is_full_of_output());
         if self.log_writer_due.is_none_or(|due| now < due && !hurries) {
@@ -312,7 +301,7 @@ impl Guard {
         }
     }
 
-    /// They are our children, and none of the attempt's.
+    /// Excludes our own children that do not belong to the attempt.
     fn spare_helpers(&mut self) {
         let nodes = self.nodes.as_ref().map(|n| n.pid);
         let helpers = [nodes, self.log_writer, self.pulses.helper()];
@@ -334,7 +323,7 @@ impl Guard {
         let report = (self.launched && (tree_lives || waits)).then(|| self.pace.due());
         let loss = self.log_queue.has_untold_loss().then_some(self.pace.loss_at);
         let newcomer = self.newcomers.iter().map(|(_, until)| *until).min();
-        // Once the tree is being killed, the orphan's time has done its work.
+        // Once the tree is being killed, the orphan deadline no longer matters.
         let orphan = self
             .orphan_due()
             .filter(|_| !matches!(self.tree.end, TreePhase::Killing { .. }));
@@ -361,7 +350,7 @@ impl Guard {
         .unwrap_or(u64::MAX)
     }
 
-    /// The tree is gone, nobody will ask again, and the last words are out or had their time.
+    /// The tree is gone, no supervisor will connect again, and the last messages are sent or timed out.
     fn is_over(&mut self, now: u64) -> bool {
         let unneeded = self.bye || self.failed || self.orphan_due().is_some_and(|due| now >= due);
         if !self.is_gone() || !unneeded {
@@ -373,8 +362,8 @@ impl Guard {
         if now < until && (unsaid || unwritten) {
             return false;
         }
-        // The output of a script that is learnt from is read as soon as we end, and then its directory is taken away; and that of
-        // something that ended at once is read at once.
+        // When a script is being learned from, its output is read as soon as we exit, and then its directory is
+        // deleted. Output of a worker that exited at once is read at once, too.
         if matches!(self.order.script, Some(ScriptWatch::Record)) || self.log_writer_came_last {
             self.log_queue.disconnect();
             return now >= until || self.log_writer.is_none();
@@ -382,7 +371,7 @@ impl Guard {
         true
     }
 
-    /// Tells what a worker did or said, but never before it is told that all of them run.
+    /// Sends an event of a worker, but never before `Launched`.
     fn tell_in_order(&mut self, message: FromGuard) {
         if self.launched {
             self.tell(message);
@@ -391,7 +380,6 @@ impl Guard {
         }
     }
 
-    /// Says something to the driver, if there is one.
     pub(crate) fn tell(&mut self, message: FromGuard) {
         if let Some(connection) = &mut self.connection
             && connection.send(message).is_err()
@@ -400,17 +388,16 @@ impl Guard {
         }
     }
 
-    /// The driver is gone: go on alone.
     fn lose_leash(&mut self, now: u64) {
         self.connection = None;
         self.lost_at = Some(now);
-        // Whoever froze the tree cannot thaw it any more.
+        // The supervisor that froze the tree cannot thaw it any more.
         if std::mem::take(&mut self.frozen) {
             self.tree.freeze(false);
         }
     }
 
-    /// The launch failed: what was started goes again.
+    /// The launch failed: kill what was started.
     pub(crate) fn fail(&mut self, what: String, command: bool, now: u64) {
         if !self.failed {
             self.failed = true;
@@ -419,7 +406,7 @@ impl Guard {
         }
     }
 
-    /// Once every worker executes its program: say so, then see to what was put off until now.
+    /// Once every worker has executed its program: report it, then send what was held back.
     fn check_launched(&mut self, now: u64) {
         if self.launched || self.failed || self.workers.iter().any(|w| w.report.is_some()) {
             return;
@@ -445,13 +432,12 @@ impl Guard {
         if self.log_queue.is_wanted() {
             self.log_writer_due = Some(now.saturating_add(LOG_WRITER_AFTER_MS));
         }
-        // The guard is worth more than any worker when memory runs out. Only root may say so.
+        // Makes the OOM killer prefer any worker to the guard. Only root may do so.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-500");
     }
 
-    /// Writes down descendants that were seen for the first time.
     fn record(&mut self, new: &[ProcStat]) {
-        // A script may export what only its children are given.
+        // A script may export secrets that only its children get.
         let known = supervise_config::known_secrets().len();
         for stat in new {
             self.memory.note(stat.pid);
@@ -472,10 +458,9 @@ impl Guard {
         }
     }
 
-    /// Passes a signal on to every worker that still runs.
     fn signal_workers(&self, signal: i32) {
         for worker in self.workers.iter().filter(|w| w.exit.is_none()) {
-            // One that is gone already needs none; a refused one shows by staying.
+            // A process that has exited needs no signal; a refused signal shows because the process keeps running.
             let _ = signal_group(worker.proc, signal);
         }
         self.signal_calls(signal);

@@ -1,6 +1,6 @@
-//! The attempt's own directory for what it needs only while it lives: made before its workers, deleted after its end.
+//! The attempt's scratch directory: created before its workers, deleted after it ends.
 //!
-//! It usually lies where everybody may write. So it is made as nobody else's, and nothing is deleted that is not a
+//! It usually lies in a world-writable directory. So it must be newly created, and nothing is deleted that is not a
 //! directory of this user.
 
 use camino::Utf8Path;
@@ -8,23 +8,20 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-/// Entries of the directory above that are looked at.
 const ENTRIES: usize = 100_000;
 
-/// Directories of records are this deep at most.
 const DEPTH: usize = 8;
-/// The file that holds a record.
 const RECORD: &str = "ENTRY";
 
-/// Makes the directory, and deletes what the run's earlier attempts left beside it: their processes are gone when a
-/// new one starts, but whoever would have cleared up may have been killed.
+/// Creates the directory, and deletes what the run's earlier attempts left beside it: their processes have exited
+/// when a new attempt starts, but their guard may have been killed before it cleaned up.
 pub(crate) fn make(dir: &Utf8Path) -> io::Result<()> {
     clear_earlier(dir);
     clear(dir)?;
     DirBuilder::new().mode(0o700).create(dir)
 }
 
-/// Deletes it with all that is in it. It is no error where it is gone already.
+/// Deletes the directory with its contents. A missing directory is not an error.
 pub(crate) fn clear(dir: &Utf8Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(dir) {
         Ok(found) => found,
@@ -40,8 +37,8 @@ pub(crate) fn clear(dir: &Utf8Path) -> io::Result<()> {
     fs::remove_dir_all(dir)
 }
 
-/// Deletes the records below `dir` by which AReaL's processes find each other (`ENTRY` in a directory for each name), and the
-/// directories that are empty then. Nothing else: where the directory is another one than was meant, all stays.
+/// Deletes the records below `dir` by which AReaL's processes find each other (`ENTRY` in a directory for each name),
+/// and directories that are empty then. Nothing else, in case `dir` is the wrong directory.
 pub(crate) fn clear_names(dir: &Utf8Path) {
     let mut left = ENTRIES;
     clear_below(dir, DEPTH, &mut left);
@@ -61,7 +58,7 @@ fn clear_below(dir: &Utf8Path, depth: usize, left: &mut usize) {
         let is_record = name == RECORD || name.strip_prefix(RECORD).is_some_and(|rest| rest.starts_with(".tmp."));
         match entry.file_type() {
             Ok(t) if t.is_dir() => clear_below(entry.path(), depth - 1, left),
-            // What cannot be deleted is found stale by who looks it up, as without us.
+            // AReaL finds a record stale that cannot be deleted, as it would without us.
             Ok(t) if t.is_file() && is_record => drop(fs::remove_file(entry.path())),
             _ => {}
         }
@@ -69,7 +66,7 @@ fn clear_below(dir: &Utf8Path, depth: usize, left: &mut usize) {
     let _ = fs::remove_dir(dir);
 }
 
-/// Directories with the same name but for the attempt's number at its end.
+/// Deletes directories whose names differ only in the attempt's number.
 fn clear_earlier(dir: &Utf8Path) {
     let (Some(above), Some((run, _))) = (dir.parent(), dir.file_name().and_then(|n| n.rsplit_once('-'))) else {
         return;
@@ -79,7 +76,6 @@ fn clear_earlier(dir: &Utf8Path) {
         let rest = entry.file_name().strip_prefix(run).and_then(|r| r.strip_prefix('-'));
         let is_attempt = rest.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
         if is_attempt && entry.path() != dir {
-            // What cannot be deleted takes room and does no other harm.
             let _ = clear(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! Parts of a beginning that guard and node workers share: signals as input, pipes, the mark.
+//! Setup shared by guard and node workers: signals as input, pipes, the mark.
 
 use crate::guard::log_queue::set_nonblocking;
 use crate::guard::protocol::GuardOrder;
@@ -9,13 +9,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
+/// Capacity of a worker's output pipe, so that a guard that is not scheduled for a moment does not block the worker.
 const OUTPUT_PIPE: i32 = 256 << 10;
 
 /// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
 pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 
-/// Signals that people and schedulers send.
+/// Signals that operators and schedulers send.
 pub(crate) const ASKED: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -26,7 +26,7 @@ pub(crate) const ASKED: [Signal; 7] = [
     Signal::SIGALRM,
 ];
 
-/// These and one more arrive as input: none of them ends the process.
+/// Receives these and one more as input, so that none of them ends the process.
 pub(crate) fn signals_and(one: Signal) -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     set.extend(ASKED.into_iter().chain([one]));
@@ -37,12 +37,10 @@ pub(crate) fn signals_and(one: Signal) -> io::Result<SignalFd> {
     )?)
 }
 
-/// Signals of a guard, the end of a child among them.
 pub(crate) fn signals() -> io::Result<SignalFd> {
     signals_and(Signal::SIGCHLD)
 }
 
-/// Variables by which the processes of an attempt are known.
 pub(crate) fn marks(order: &GuardOrder) -> Vec<(String, String)> {
     let mark = format!("{}/{}/{}", order.run, order.term, order.attempt);
     vec![
@@ -51,11 +49,11 @@ pub(crate) fn marks(order: &GuardOrder) -> Vec<(String, String)> {
     ]
 }
 
-/// A pipe whose reading end does not block; the writing end does, as programs expect.
+/// A pipe with a non-blocking reading end; the writing end blocks, as programs expect.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     set_nonblocking(&reader)?;
-    // A user near the limit for pipes gets the usual size.
+    // A user near the limit for pipe buffers gets the default size.
     let _ = fcntl(&reader, FcntlArg::F_SETPIPE_SZ(OUTPUT_PIPE));
     Ok((reader, writer))
 }

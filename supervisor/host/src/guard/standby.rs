@@ -1,10 +1,11 @@
-//! Interpreters that import ahead: the next attempt's workers, waiting for the order to go on.
+//! Interpreters that pre-import: the next attempt's workers, waiting for the order.
 //!
-//! Nearly all of a comeback is the interpreter importing what the one before had imported. With [`GuardOrder::interpreters`] each
-//! interpreter of an attempt first runs a file of ours (`sitecustomize`, from memory): worker 0 notes what it imports. The guard
-//! that waits for the next order has a [`Draft`] of it, and starts its interpreters with the environment that they will have;
-//! they import what was noted, and go on as the workers when the order comes, where it differs from the draft in arguments of the
-//! trainer alone. In every other case they are ended, and the workers are started as ever.
+//! Most of the recovery time is the interpreter importing the same modules again. With [`GuardOrder::interpreters`],
+//! each interpreter of an attempt first runs a file of ours (`sitecustomize`, from memory), and worker 0 records what
+//! it imports. The guard that waits for the next order has a [`DraftOrder`] and starts its interpreters with the
+//! environment that they will have. They import what was recorded, and become the workers when the order comes, if it
+//! differs from the draft only in the trainer's arguments. Otherwise they are killed, and the workers are started the
+//! usual way.
 
 mod archive;
 mod interpreter;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use supervise_core::event::StandbyResult;
 
-/// First in every interpreter; and what imports ahead, or goes on at once.
+/// Runs first in every interpreter; the second file pre-imports or continues at once.
 const START: &str = include_str!("standby/start.py");
 const AHEAD: &str = include_str!("standby/sitecustomize.py");
 const OF_RAY: &str = include_str!("standby/ray.py");
@@ -36,46 +37,39 @@ const BEGIN: &str = "begin()\n";
 const AT_ONCE: &str = "hide()\nnext_one()\n";
 const FILE_NAME: &str = "sitecustomize.py";
 
-/// Variable that bears the mark of an attempt while its interpreter waits; as long as the real name, which takes its place: until
-/// then whoever ends an attempt by its mark must not meet it.
+/// Variable that holds an attempt's mark while its interpreter waits, so that cleanup by mark does not find it. It
+/// has the length of the real name, which replaces it.
 const AWAITED: &str = "SUPERVISE_AWAITED";
 
-/// Open files of a guard that are looked at.
 const OPEN_FILES: usize = 16_384;
 
-/// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
-/// write no file, and it is looked at this often.
+/// An interpreter must report that it waits before anything else; one that does not would soon run the trainer. Until
+/// then it cannot write files and is checked this often.
 const WAITS_WITHIN: Duration = Duration::from_secs(10);
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// Expected order of the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DraftOrder {
-    /// The order; only the arguments of its workers may turn out to be others.
     pub order: GuardOrder,
-    /// Noted imports of an attempt, until its first step.
+    /// Recorded imports of an attempt, up to its first step.
     pub imports: String,
-    /// An interpreter rests this many times as long as it imported, so that the trainer that runs has the processors first.
+    /// An interpreter sleeps this many times as long as it imported, so that the running trainer gets the CPU first.
     pub pauses: u32,
-    /// Bytes that all interpreters together may hold.
     pub memory: u64,
-    /// Workers of the driver's own Ray.
     pub ray: Option<WorkersOfRay>,
-    /// Packages without which their imports may be made.
+    /// The user's own packages that change no other module: imports after them can be made without them.
     pub plain: Vec<String>,
 }
 
-/// A start without them.
 pub(crate) fn cold(why: String) -> StandbyResult {
     StandbyResult::Cold { why, lasting: false }
 }
 
-/// Interpreters of a draft.
 #[derive(Debug)]
 pub(crate) struct StandbyGang {
     order: GuardOrder,
     interpreters: Vec<StandbyInterpreter>,
-    /// It is forked for each worker that the driver's Ray starts.
     forked: Option<StandbyInterpreter>,
 }
 
@@ -85,41 +79,35 @@ struct Task<'a> {
     pauses: u32,
     memory: u64,
     plain: &'a [String],
-    /// Variables that are not the same in all forks.
     differs: &'a [String],
-    /// Name of the socket at which it is asked for a fork.
     forks: Option<&'a str>,
-    /// The file for the variables by which it refused one.
+    /// File that records the variables for which it refused a fork.
     refused: &'a str,
 }
 
-/// Files in memory that interpreters are started with: they last as long as this process.
+/// Memory files that interpreters are started with; they last as long as this process.
 #[derive(Debug)]
 pub(crate) struct StandbyFiles {
-    /// The place on PYTHONPATH that holds our file.
+    /// The PYTHONPATH entry that holds our file.
     place: String,
-    /// The file for notes.
     notes: (i32, String),
-    /// The file to which interpreters add the exception that ends them.
     endings: String,
-    /// The file for what the trainer is seen to do.
     told: Option<String>,
-    /// The imports of the interpreter that is forked, and the name of its socket.
     forks: Option<(String, String)>,
 }
 
-/// Name of the memory in which a guard keeps the exceptions that ended its interpreters.
+/// Name of the memory file where a guard keeps its interpreters' exceptions.
 pub(crate) const ENDINGS: &str = "endings";
-/// Name of that for what their trainer is seen to do.
+/// Name of the memory file for the trainer's reported settings.
 pub(crate) const TOLD: &str = "trainer";
 
 impl StandbyFiles {
-    /// Makes them for an order, or, where its interpreters wait already, for a draft.
+    /// Creates the files for an order, or for a draft if its interpreters already wait.
     ///
     /// # Errors
-    /// No memory, or no descriptor.
+    /// No memory, or no file descriptor.
     pub(crate) fn new(order: &GuardOrder, draft: Option<&DraftOrder>) -> io::Result<Self> {
-        // It is compiled at each start: as little as is needed.
+        // Compiled at each start, so it is kept as short as possible.
         let hook = order.hook.as_deref().unwrap_or_default();
         let file = match (order.interpreters, order.ray) {
             (true, true) => [START, hook, AHEAD, OF_RAY, BEGIN].concat(),
@@ -127,7 +115,7 @@ impl StandbyFiles {
             (false, _) => [START, hook, AT_ONCE].concat(),
         };
         let forked = |workers: &WorkersOfRay| -> io::Result<_> {
-            // Nothing of a run's own names: who looks for its guard must not meet it.
+            // Without the run's name: a search for its guard must not find it.
             let name = format!("forks-of-{}", order.socket);
             Ok((lasting("interpreter", workers.imports.as_bytes())?.1, name))
         };
@@ -147,15 +135,14 @@ impl StandbyFiles {
         })
     }
 
-    /// Descriptor of the file for notes.
     pub(crate) fn notes(&self) -> i32 {
         self.notes.0
     }
 
-    /// Variables that make an interpreter run our file first; the first worker's also notes what it imports.
+    /// Variables that make an interpreter run our file first; the first worker also records what it imports.
     fn variables(&self, order: &GuardOrder, id: usize, env: &[(String, String)]) -> Vec<(String, String)> {
         let mut ours = self.first_in_path(env);
-        // All import the same.
+        // All workers import the same.
         if order.interpreters && id == 0 {
             ours.push(("SUPERVISE_IMPORTS".to_owned(), self.notes.1.clone()));
             ours.extend(order.ray.then(|| ("SUPERVISE_RAY".to_owned(), self.notes.1.clone())));
@@ -178,7 +165,7 @@ impl StandbyFiles {
     fn first_in_path(&self, env: &[(String, String)]) -> Vec<(String, String)> {
         let path = env.iter().find(|(k, _)| k == "PYTHONPATH").map(|(_, v)| v.as_str());
         let place = &self.place;
-        // An empty entry would be the working directory.
+        // An empty entry would mean the working directory.
         let path_now = path
             .filter(|p| !p.is_empty())
             .map_or_else(|| place.clone(), |path| format!("{place}:{path}"));
@@ -188,7 +175,7 @@ impl StandbyFiles {
     }
 }
 
-/// The memory of this name that a guard keeps, as a file.
+/// Path of the memory file of this name that a guard keeps open.
 pub(crate) fn memory_of(guard: i32, name: &str) -> Option<PathBuf> {
     let wanted = format!("/memfd:{name} (deleted)");
     let entries = fs::read_dir(format!("/proc/{guard}/fd")).ok()?;
@@ -197,7 +184,7 @@ pub(crate) fn memory_of(guard: i32, name: &str) -> Option<PathBuf> {
     found.next()
 }
 
-/// The environment of a worker, the mark first. `files`: its interpreter runs ours first.
+/// Environment of a worker, the mark first. `files`: its interpreter runs our file first.
 pub(crate) fn worker_env(
     order: &GuardOrder,
     id: usize,
@@ -209,14 +196,12 @@ pub(crate) fn worker_env(
     before(ours, &worker.env)
 }
 
-/// Ours first, and nothing twice.
 fn before(mut ours: Vec<(String, String)>, theirs: &[(String, String)]) -> Vec<(String, String)> {
     let names: Vec<String> = ours.iter().map(|(k, _)| k.clone()).collect();
     ours.extend(theirs.iter().filter(|(k, _)| !names.contains(k)).cloned());
     ours
 }
 
-/// The mark under its name for those that wait.
 fn awaited(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
     env.iter_mut()
         .filter(|(name, _)| name == ATTEMPT_VARIABLE)
@@ -224,7 +209,7 @@ fn awaited(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
     env
 }
 
-/// Starts the interpreter that is forked, as the Ray of this driver will start those for which it is.
+/// Starts the interpreter that is forked, the way this driver's Ray starts its workers.
 fn start_forked(
     draft: &DraftOrder,
     ray: &WorkersOfRay,
@@ -242,20 +227,20 @@ fn start_forked(
     start_one(&ray.argv, driver.cwd.as_str(), &awaited(before(ours, &theirs)))
 }
 
-/// A file in memory, by its descriptor and by the name under which other processes of this user find it.
+/// Creates a memory file; returns its descriptor and the path where this user's other processes can open it.
 fn lasting(name: &str, content: &[u8]) -> io::Result<(i32, String)> {
     let mut memory = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
     memory.write_all(content)?;
-    // Open for as long as this process lives.
+    // Left open for as long as this process runs.
     let fd = memory.into_raw_fd();
     Ok((fd, format!("/proc/{}/fd/{fd}", std::process::id())))
 }
 
 impl StandbyGang {
-    /// Starts the interpreters of a draft. One that cannot be started leaves all to the order.
+    /// Starts the interpreters of a draft. If one cannot be started, none is used.
     ///
     /// # Errors
-    /// No process, pipe or memory can be made.
+    /// No process, pipe or memory can be created.
     pub(crate) fn start(draft: DraftOrder, files: &StandbyFiles) -> io::Result<Self> {
         let mut interpreters = Vec::with_capacity(draft.order.workers.len());
         for (id, worker) in draft.order.workers.iter().enumerate() {
@@ -277,7 +262,8 @@ impl StandbyGang {
         })
     }
 
-    /// Lets the interpreters go on as the workers of the order, where they can: by worker, those that do, and how it went.
+    /// Turns the interpreters into the order's workers, as far as possible: returns those that did, by worker, and
+    /// the result.
     pub(crate) fn go(
         self,
         order: &GuardOrder,
@@ -287,7 +273,7 @@ impl StandbyGang {
         let all = self.interpreters.iter().chain(&self.forked);
         let own: Vec<i32> = all.map(|one| one.started.pid).collect();
         let mut why = self.difference(order).map(|why| cold(why.to_owned()));
-        // A daemon is no child of the interpreter that made it, but it is of this guard.
+        // A daemon is not a child of the interpreter that started it, but of this guard.
         if end_strangers(&own) {
             why.get_or_insert(StandbyResult::Cold {
                 why: "an import started a process".to_owned(),
@@ -341,17 +327,15 @@ impl StandbyGang {
         (out, why.unwrap_or_else(went))
     }
 
-    /// Ends the interpreters, for which there will be no order.
     pub(crate) fn end(self) {
         let all: Vec<StandbyInterpreter> = self.interpreters.into_iter().chain(self.forked).collect();
-        // At once, then waited for one by one.
         for one in &all {
             kill_all_of(one.started.pid);
         }
         all.into_iter().for_each(StandbyInterpreter::end);
     }
 
-    /// A part of the order that is not as it was expected; the arguments are looked at by the interpreters.
+    /// The part of the order that differs from the draft; arguments are compared by the interpreters.
     fn difference(&self, order: &GuardOrder) -> Option<&'static str> {
         let expected = &self.order;
         let who = |o: &GuardOrder| (o.run.clone(), o.term, o.attempt);
@@ -362,7 +346,7 @@ impl StandbyGang {
             return Some("other workers were expected");
         }
         let pairs = || expected.workers.iter().zip(&order.workers);
-        // What follows is compared by the interpreters: they know where their script's arguments begin.
+        // The interpreters compare the rest: they know where their script's arguments begin.
         if pairs().any(|(a, b)| a.argv.first() != b.argv.first()) {
             return Some("another program");
         }
@@ -373,10 +357,11 @@ impl StandbyGang {
     }
 }
 
-/// Waits until each of them said that it waits, and gives it its task. One that has not yet may be running something else.
+/// Waits until each interpreter has reported that it waits, and gives it its task. One that has not may be running
+/// something else.
 ///
 /// # Errors
-/// `TimedOut`: one runs, and does not say it. Others: one is gone.
+/// `TimedOut`: one is running but has not reported. Other errors: one has exited.
 fn all_wait(
     interpreters: &mut [StandbyInterpreter],
     forked: &mut Option<StandbyInterpreter>,
@@ -413,7 +398,7 @@ fn all_wait(
             match one.word(Instant::now() + GLANCE / count.max(1)) {
                 Ok(StandbyMessage::Waits(true)) => {
                     one.unlimit()?;
-                    // It fits into the socket: nobody is waited for.
+                    // Fits into the socket buffer, so it does not block.
                     say(&mut one.channel, &task)?;
                 }
                 Err(NoWord::Yet) if Instant::now() < until && one.may_speak() => left.push((one, task)),
@@ -429,7 +414,7 @@ fn all_wait(
     Ok(())
 }
 
-/// Kills the children of this guard that run, but for these, and what descends from them: whether there were any.
+/// Kills this guard's running children other than these, with their descendants; returns whether there were any.
 fn end_strangers(own: &[i32]) -> bool {
     let strangers = running_children(|pid| own.contains(&pid)).unwrap_or_default();
     strangers.iter().filter_map(|pid| kill_all_of(*pid)).count() > 0

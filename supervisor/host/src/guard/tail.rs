@@ -1,24 +1,19 @@
-//! The end of a worker's output, in bounded memory: where nothing else tells why a worker ended, its last lines do.
+//! The end of a worker's output, in bounded memory: if nothing else explains why a worker exited, its last lines do.
 
 use supervise_core::event::scan::strip;
 
-/// Bytes at the end of the output that are looked at.
 const BYTES: usize = 4 << 10;
-/// Lines that are told.
 const LINES: usize = 10;
-/// Longest line of them, in bytes.
 const LINE: usize = 400;
 
-/// The last bytes of one worker's output.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     held: Vec<u8>,
-    /// The held bytes began before: their first line may be a part of one.
+    /// Earlier bytes were dropped, so the first line may be incomplete.
     cut: bool,
 }
 
 impl Tail {
-    /// Takes output in; what lies too far back is forgotten.
     pub(crate) fn log_queue(&mut self, bytes: &[u8]) {
         let from = bytes.len().saturating_sub(BYTES);
         if from > 0 {
@@ -26,7 +21,7 @@ impl Tail {
             self.cut = true;
         }
         self.held.extend_from_slice(bytes.get(from..).unwrap_or(&[]));
-        // Only at twice the size: each byte is moved once at most.
+        // Only at twice the size: each byte is moved at most once.
         if self.held.len() > 2 * BYTES {
             self.forget();
         }
@@ -40,7 +35,7 @@ impl Tail {
         }
     }
 
-    /// The last lines that say something, as they may be shown; of a line that was repainted, its last state.
+    /// The last non-empty lines, safe to show; of a line that was repainted, its last state.
     pub(crate) fn lines(&mut self) -> Vec<String> {
         self.forget();
         let whole = usize::from(self.cut && self.held.contains(&b'\n'));

@@ -1,7 +1,7 @@
-//! What the interpreters of runs told of their trainers, as others on this machine may read it.
+//! Trainer settings reported by the interpreters of runs, readable by other processes on this machine.
 //!
-//! A guard keeps it in memory for its attempt, and the supervisor a copy for its whole term: between two attempts the directory that
-//! the trainer saves into is the run's own as well.
+//! A guard keeps them in memory for its attempt, and the supervisor keeps a copy for its whole term: between two
+//! attempts, the trainer's save directory belongs to the run, too.
 
 use super::standby::{TOLD, memory_of};
 use crate::address::{self, SocketRole};
@@ -11,41 +11,37 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use supervise_core::id::RunId;
 
-/// Bytes that are read.
 const MOST: u64 = 64 << 10;
-/// Name of the memory in which a supervisor keeps its copy.
 const COPY: &str = "trainer-of-run";
 
-/// A trainer that a run of this user on this machine started.
+/// A trainer started by a run of this user on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTrainer {
-    /// The run.
     pub run: RunId,
-    /// When its supervisor knew of it, in milliseconds of the boot's clock; 0: its guard lives without a supervisor.
+    /// When its supervisor learned it, in milliseconds since boot; 0: its guard runs without a supervisor.
     pub since: u64,
-    /// What its interpreters told.
     pub told: String,
 }
 
-/// What the interpreters of an attempt told of its trainer; `None`: nothing yet.
+/// What the interpreters of an attempt reported about its trainer; `None`: nothing yet.
 #[must_use]
 pub fn told_of_trainer(guard: i32) -> Option<String> {
     read(guard, TOLD)
 }
 
-/// A supervisor's copy of what was told, which others can read for as long as this lives.
+/// A supervisor's copy of the report, readable by other processes as long as this value exists.
 #[derive(Debug)]
 pub struct TrainerCopy {
-    /// When it was made, in milliseconds of the boot's clock.
+    /// When it was made, in milliseconds since boot.
     pub since: u64,
     _memory: File,
 }
 
 impl TrainerCopy {
-    /// Makes it.
+    /// Creates the copy.
     ///
     /// # Errors
-    /// No memory, or no descriptor.
+    /// No memory, or no file descriptor.
     pub fn new(told: &str) -> io::Result<Self> {
         let since = boottime_ms();
         let mut memory = File::from(memfd_create(COPY, MFdFlags::MFD_CLOEXEC)?);
@@ -54,7 +50,7 @@ impl TrainerCopy {
     }
 }
 
-/// The trainers of this user's runs on this machine, but for this one, if their interpreters told of them.
+/// The trainers of this user's other runs on this machine, if their interpreters reported them.
 #[must_use]
 pub fn trainers_beside(own: Option<&RunId>) -> Vec<RunTrainer> {
     let others = address::runs().into_iter().filter(|run| Some(run) != own);

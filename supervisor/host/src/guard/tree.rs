@@ -1,7 +1,7 @@
-//! The attempt's processes: who they are, what they use, and their end.
+//! The attempt's processes: which they are, what they use, and how they end.
 //!
-//! The guard is a subreaper, so descent from it finds whatever the workers left behind. Looking through `/proc`
-//! is paced by what it costs: at most a two-thousandth of the time. At an end only what was started since the guard is read.
+//! The guard is a subreaper, so descent from it finds whatever the workers leave behind. Walks through `/proc` are
+//! paced by their cost: at most 1/2000 of the time. At the end, only processes started after the guard are read.
 
 use crate::process::census::Census;
 use crate::process::cgroup::CgroupLeaf;
@@ -14,57 +14,49 @@ use std::time::Instant;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::ProcRef;
 
-/// How long what workers left behind may take to end by itself.
 const LEFTOVERS_MS: u64 = 2000;
 
-/// How long after SIGKILL a process counts as one that cannot be killed.
 const UNKILLABLE_MS: u64 = 5000;
 
-/// Right after a kill, its end is looked for by the guard's children alone.
+/// Right after a kill, only the guard's children are checked.
 const QUICK_MS: u64 = 50;
 
-/// Pause between looks for new descendants: the first, and the least later on.
+/// Pause between walks for new descendants: the first, and later the shortest.
 const FIRST_WALK_MS: u64 = 250;
 const WALK_MS: u64 = 5000;
 
-/// A walk may take one part in this many of the time.
+/// A walk may take this fraction of the time: one part in so many.
 const WALK_SHARE: u64 = 2000;
 
-/// Known descendants: more are not written down.
 const KNOWN_LIMIT: usize = 16_384;
 
-/// Place of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TreePhase {
-    /// Workers run.
+    /// Workers are running.
     Running,
-    /// All workers ended; what is left has until then.
+    /// All workers have exited; other processes may run until then.
     Leftovers { due: u64 },
-    /// Being killed.
+    /// SIGKILL was sent.
     Killing { since: u64, next: u64, told: bool },
-    /// Nothing is left.
+    /// No process is left.
     Gone,
 }
 
-/// News of the tree's end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TreeNews {
     Gone,
     Unkillable(Vec<ProcRef>),
 }
 
-/// All processes of the attempt.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     pub(crate) end: TreePhase,
     leaf: Option<CgroupLeaf>,
     marks: AttemptMarks,
     sweeper: Sweeper,
-    /// Children that were reaped while others were killed: the guard has not heard of them yet.
+    /// Children reaped while others were killed; the guard has not handled them yet.
     reaped: Vec<(i32, ExitStatus)>,
-    /// The last look through everything.
     census: Option<Census>,
-    /// Descendants by number: start time and the CPU time last seen.
     known: BTreeMap<i32, (u64, u64)>,
     leaf_cpu: u64,
     walk_at: u64,
@@ -99,17 +91,16 @@ impl ProcessTree {
         }
     }
 
-    /// Descendants that are known.
     pub(crate) fn size(&self) -> usize {
         self.known.len()
     }
 
-    /// Child processes of the guard that are not the attempt's.
+    /// Excludes children of the guard that do not belong to the attempt.
     pub(crate) fn except(&mut self, pids: impl IntoIterator<Item = i32>) {
         self.marks.except = pids.into_iter().collect();
     }
 
-    /// The leaf is used only where every worker is in it.
+    /// Uses the cgroup leaf only if every worker is in it.
     pub(crate) fn check_leaf(&mut self, workers: &[ProcRef]) {
         let Some(leaf) = &self.leaf else {
             return;
@@ -123,7 +114,7 @@ impl ProcessTree {
         }
     }
 
-    /// Children that ended and were reaped here, in that order; each is told once.
+    /// Children that exited and were reaped here, in that order; each is returned once.
     pub(crate) fn take_reaped(&mut self) -> Vec<(i32, ExitStatus)> {
         std::mem::take(&mut self.reaped)
     }
@@ -142,27 +133,24 @@ impl ProcessTree {
         }
     }
 
-    /// Something happened that makes new descendants likely.
+    /// Schedules a walk because new descendants are likely.
     pub(crate) fn walk_soon(&mut self, now: u64) {
         self.walk_at = self.walk_at.min(now);
     }
 
-    /// Something is looked for that must not be missed: whatever a walk costs, the next comes after this pause.
+    /// Sets the longest pause between walks, whatever they cost, for a search that must not miss anything.
     pub(crate) fn hurry(&mut self, most: Option<u64>) {
         self.hurry = most;
     }
 
-    /// Returns true if [`Self::walk`] looks now.
     pub(crate) fn is_walk_due(&self, now: u64) -> bool {
         now >= self.walk_at && self.end == TreePhase::Running
     }
 
-    /// Everything seen so far that may still live.
     pub(crate) fn known_pids(&self) -> impl Iterator<Item = i32> + '_ {
         self.known.keys().copied()
     }
 
-    /// Looks for descendants nobody has seen yet.
     pub(crate) fn walk(&mut self, now: u64) -> Vec<ProcStat> {
         if now < self.walk_at || self.is_gone() {
             return Vec::new();
@@ -182,7 +170,6 @@ impl ProcessTree {
         self.learn(found)
     }
 
-    /// Remembers what it did not know yet, and returns it.
     pub(crate) fn learn(&mut self, found: Vec<ProcStat>) -> Vec<ProcStat> {
         let mut new = Vec::new();
         for stat in found {
@@ -197,7 +184,6 @@ impl ProcessTree {
         new
     }
 
-    /// CPU time used since the last call, in milliseconds.
     pub(crate) fn cpu_ms(&mut self) -> u64 {
         if let Some(total) = self.leaf.as_ref().and_then(CgroupLeaf::cpu_ms) {
             let used = total.saturating_sub(self.leaf_cpu);
@@ -216,7 +202,7 @@ impl ProcessTree {
         ticks.saturating_mul(self.ms_per_tick)
     }
 
-    /// Every worker has ended: what is left gets a moment.
+    /// Every worker has exited: gives the remaining processes a moment.
     pub(crate) fn workers_ended(&mut self, now: u64) {
         if self.end == TreePhase::Running {
             self.end = TreePhase::Leftovers {
@@ -225,7 +211,6 @@ impl ProcessTree {
         }
     }
 
-    /// Begins to kill.
     pub(crate) fn kill(&mut self, now: u64) {
         if matches!(self.end, TreePhase::Running | TreePhase::Leftovers { .. }) {
             self.end = TreePhase::Killing {
@@ -236,7 +221,7 @@ impl ProcessTree {
         }
     }
 
-    /// Goes on with the end. `stirred`: a child ended just now, so that a look is worth it before its time.
+    /// Continues the end. `stirred`: a child just exited, so check before the regular time.
     pub(crate) fn tick(&mut self, now: u64, stirred: bool) -> Option<TreeNews> {
         match self.end {
             TreePhase::Leftovers { due } if now >= due => {
@@ -253,11 +238,11 @@ impl ProcessTree {
     }
 
     fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<TreeNews> {
-        // A descendant of the guard needs no look through `/proc` to be known as alive: as long as it dies, what it
-        // leaves behind becomes a child here, and is killed by the next round.
+        // A descendant of the guard need not be found in `/proc` to be known as running: as it dies, its children
+        // become ours, and the next round kills them.
         self.strike();
         if now < since.saturating_add(QUICK_MS) && !self.is_childless() {
-            // Time for the look that the sweeps begin with.
+            // Do the census that the sweeps begin with.
             if self.recount().is_none() {
                 self.look_at_all();
             }
@@ -278,7 +263,8 @@ impl ProcessTree {
         }
         let lasting = now.saturating_sub(since);
         let tell = lasting >= UNKILLABLE_MS && !told && !left.is_empty();
-        // Most die within milliseconds; what frees a GPU takes longer; what hangs in the kernel is watched.
+        // Most processes die within milliseconds; freeing a GPU takes longer; those that hang in the kernel are
+        // polled.
         let pause = (lasting / 8).clamp(2, if told { 1000 } else { 100 });
         self.end = TreePhase::Killing {
             since,
@@ -288,20 +274,19 @@ impl ProcessTree {
         tell.then(|| TreeNews::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
     }
 
-    /// Nothing runs below the guard but what is not the attempt's, for certain; also where that cannot be read: then
-    /// looks through `/proc` decide.
+    /// Returns true if the guard certainly has no children of the attempt, and if that cannot be read: then walks
+    /// through `/proc` decide.
     fn is_childless(&self) -> bool {
         let none = running_children(|pid| self.marks.except.contains(&pid)).is_none_or(|left| left.is_empty());
         none && self.members().is_empty()
     }
 
-    /// Kills what is in the leaf, and the children.
     fn strike(&mut self) {
         if let Some(leaf) = &self.leaf {
-            // Refused only where the leaf is gone; the rest does the same.
+            // Refused only if the leaf is gone; the code below does the same.
             let _ = leaf.kill();
         }
-        // A process that forks faster than `/proc` can be read is caught among the children, or not at all.
+        // A process that forks faster than `/proc` can be read can only be caught among the children.
         let reaped = &mut self.reaped;
         let reap = || reap_some(|pid, status| reaped.push((pid, status)));
         let _ = hunt(|pid| self.marks.except.contains(&pid), reap);
@@ -332,7 +317,6 @@ impl ProcessTree {
         TreeNews::Gone
     }
 
-    /// Removes what is left of it once its end was told.
     pub(crate) fn tidy(&mut self) {
         if let Some(leaf) = self.leaf.take_if(|_| self.end == TreePhase::Gone) {
             leaf.remove();
@@ -343,7 +327,6 @@ impl ProcessTree {
         self.leaf.as_ref().map(CgroupLeaf::members).unwrap_or_default()
     }
 
-    /// Every living process of the attempt.
     pub(crate) fn living(&self) -> Vec<ProcStat> {
         let marks = AttemptMarks {
             members: self.members(),
@@ -352,7 +335,6 @@ impl ProcessTree {
         marks.find()
     }
 
-    /// Stops everything, or lets it go on.
     pub(crate) fn freeze(&mut self, frozen: bool) {
         if let Some(leaf) = &self.leaf
             && leaf.freeze(frozen).is_ok()
@@ -360,10 +342,10 @@ impl ProcessTree {
             return;
         }
         let signal = if frozen { libc::SIGSTOP } else { libc::SIGCONT };
-        // Twice: what was forked while the first round went on is found by the second.
+        // Twice: the second round finds what was forked during the first.
         for _ in 0..2 {
             for stat in self.living() {
-                // What is gone or refuses cannot be stopped anyway.
+                // A process that has exited or refuses the signal cannot be stopped anyway.
                 let _ = signal_process(stat.proc_ref(), signal);
             }
         }

@@ -1,4 +1,4 @@
-//! One worker as the guard sees it: a process, the pipe its output comes from, and how it ended.
+//! A worker as the guard sees it: a process, its output pipe, and its exit status.
 
 use crate::guard::lines::LineBuffer;
 use crate::guard::protocol::WorkerOrder;
@@ -13,10 +13,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, WorkerId};
 
-/// Most workers of one attempt on one machine.
 pub(crate) const WORKERS_LIMIT: usize = 4096;
 
-/// A worker of the attempt.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     pub(crate) id: WorkerId,
@@ -24,22 +22,18 @@ pub(crate) struct WorkerProcess {
     pub(crate) exit: Option<ExitStatus>,
     /// Open until its program runs or was refused.
     pub(crate) report: Option<File>,
-    /// Open until nobody can write to it any more.
+    /// Open until no process can write to it any more.
     pub(crate) output: Option<File>,
-    /// Keeps a pipe open that others may still be given.
+    /// Keeps the pipe open for processes that may still be given it.
     spare: Option<OwnedFd>,
     pub(crate) lines: LineBuffer,
     pub(crate) tail: Tail,
 }
 
-/// Result of a look at a pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PipeRead {
-    /// Nothing more at the moment.
     Dry,
-    /// This many bytes.
     Bytes(usize),
-    /// It will never hold anything again.
     Ended,
 }
 
@@ -61,7 +55,6 @@ impl WorkerProcess {
         }
     }
 
-    /// Reads what the new process has to say. `Some`: its program does not run.
     pub(crate) fn check_report(&mut self) -> Option<SpawnError> {
         let mut bytes = [0_u8; REFUSAL_LEN];
         match self.report.as_mut()?.read(&mut bytes) {
@@ -77,7 +70,6 @@ impl WorkerProcess {
         }
     }
 
-    /// Reads output once, without waiting.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> PipeRead {
         let Some(pipe) = &mut self.output else {
             return PipeRead::Ended;
@@ -90,8 +82,8 @@ impl WorkerProcess {
         }
     }
 
-    /// The path by which a process of ours can write to the pipe that is read. Where a script has sent all of its output elsewhere, a
-    /// new one takes the place of that which it closed.
+    /// The path at which one of our processes can write to the worker's output pipe. If a script has redirected all
+    /// of its output and so closed the pipe, a new pipe replaces it.
     pub(crate) fn output_path(&mut self) -> Option<Utf8PathBuf> {
         if self.output.is_none() {
             let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).ok()?;
@@ -111,7 +103,7 @@ fn is_later(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Words of a program that does not run, and whether it is the command's own fault.
+/// Message for a program that does not run, and whether the command is at fault.
 pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: SpawnError) -> (String, bool) {
     let error = refusal.error();
     let name = order.argv.first().map_or("", String::as_str);

@@ -1,4 +1,4 @@
-//! Places of a trainer's only checkpoint and of the copies kept of it.
+//! Paths of a trainer's single checkpoint, and of the copies kept of it.
 
 use super::files::fact_of;
 use super::latest::{LatestPointer, latest};
@@ -10,21 +10,18 @@ use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
 use supervise_trainers::{ExpectedLayout, InPlaceLayout, StepTracker, adapter, expect};
 
-/// Place of the checkpoints of a run, and what they should be.
+/// Where a run's checkpoints are, and what they should contain.
 #[derive(Debug, Clone)]
 pub struct RunCheckpoints {
-    /// The checkpoint root.
     pub root: Utf8PathBuf,
-    /// The trainer.
     pub trainer: TrainerKind,
-    /// Expected form of its checkpoints.
     pub expect: ExpectedLayout,
-    /// Place of generations, for a trainer that keeps one checkpoint only.
+    /// Directory of generations, for a trainer that keeps a single checkpoint.
     pub store: Option<Utf8PathBuf>,
 }
 
 impl RunCheckpoints {
-    /// `None`: nothing is known of the checkpoints of this run.
+    /// `None`: this run's checkpoints are unknown.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Option<Self> {
         Some(Self {
@@ -36,12 +33,10 @@ impl RunCheckpoints {
     }
 }
 
-/// The places of a trainer with one checkpoint.
 #[derive(Debug, Clone)]
 pub(super) struct CheckpointDirs {
-    /// The trainer's own directory.
     pub(super) root: Utf8PathBuf,
-    /// Ours: on the same file system, outside of it.
+    /// Our directory: on the same file system, outside of the trainer's.
     pub(super) store: Utf8PathBuf,
     pub(super) trainer: TrainerKind,
     pub(super) layout: &'static dyn InPlaceLayout,
@@ -49,7 +44,7 @@ pub(super) struct CheckpointDirs {
 }
 
 impl CheckpointDirs {
-    /// `None`: this trainer keeps each step in a directory of its own.
+    /// `None`: this trainer has a directory per step.
     pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
         Some(Self {
             root: place.root.clone(),
@@ -60,33 +55,30 @@ impl CheckpointDirs {
         })
     }
 
-    /// Generations.
+    /// Directory of generations.
     pub(super) fn protected(&self) -> Utf8PathBuf {
         self.store.join("protected")
     }
 
-    /// Copies that are not finished.
     pub(super) fn staging(&self, what: &str) -> Utf8PathBuf {
         self.store.join("staging").join(what)
     }
 
-    /// Sets that went out of the trainer's sight.
+    /// Directory of sets moved out of the trainer's sight.
     pub(super) fn aside(&self, foreign: bool) -> Utf8PathBuf {
         let aside = self.store.join("aside");
         if foreign { aside.join("foreign") } else { aside }
     }
 
-    /// The trainer, as it is called in a sentence.
     pub(super) fn who(&self) -> &'static str {
         adapter(self.trainer).words().name
     }
 
-    /// The directory above the trainer's own, and its name: the live set is looked at as a step of it.
+    /// The parent of the trainer's directory, and that directory's name: the live set is treated as a step in it.
     pub(super) fn above(&self) -> Option<(&Utf8Path, &str)> {
         Some((self.root.parent()?, self.root.file_name()?))
     }
 
-    /// Expected form of a live set.
     pub(super) fn expect_live(&self) -> ExpectedLayout {
         ExpectedLayout {
             only: self.root.file_name().map(str::to_owned),
@@ -94,28 +86,25 @@ impl CheckpointDirs {
         }
     }
 
-    /// Expected form of a generation.
     pub(super) fn expect(&self) -> ExpectedLayout {
         self.expect.clone()
     }
 
-    /// A fold over sets of this trainer.
     pub(super) fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         adapter(self.trainer).tracker(expect)
     }
 
-    /// Generations that the trainer keeps by itself.
+    /// Generations that the trainer keeps itself.
     pub(super) fn generations(&self) -> Utf8PathBuf {
         self.root.join(GENERATIONS)
     }
 
-    /// Engines of the run; none where it is not known.
     pub(super) fn engines(&self) -> Vec<String> {
         let roles = self.expect.roles.iter().flatten();
         roles.map(|r| r.name.clone()).collect()
     }
 
-    /// The set of a build that keeps one in place.
+    /// The set of a release that overwrites one in place.
     pub(super) fn in_place(&self) -> StoredSet {
         self.plain(&self.root)
     }
@@ -123,7 +112,7 @@ impl CheckpointDirs {
     /// The set that the trainer would load.
     ///
     /// # Errors
-    /// It would load nothing, or that cannot be told.
+    /// It would load nothing, or that cannot be determined.
     pub(super) fn live(&self) -> io::Result<StoredSet> {
         match latest(&self.root) {
             LatestPointer::Missing => Ok(self.in_place()),
@@ -143,7 +132,6 @@ impl CheckpointDirs {
         }
     }
 
-    /// A generation of the trainer's own.
     pub(super) fn own(&self, generations: &Utf8Path, name: &str) -> StoredSet {
         StoredSet {
             dir: generations.join(name),
@@ -152,7 +140,7 @@ impl CheckpointDirs {
         }
     }
 
-    /// The files of a set that the trainer has, by their places in a live set, and their pins.
+    /// A set's files, by their paths in a live set, and their pins.
     pub(super) fn files_of(&self, set: &StoredSet) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
         let facts = set.facts()?;
         let name = set.dir.file_name().unwrap_or_default();
@@ -172,17 +160,15 @@ impl CheckpointDirs {
     }
 }
 
-/// A set on disk: the live one, a copy of it, or a generation that the trainer wrote by itself, where parts have other names.
+/// A set on disk: the live one, a copy of it, or a generation written by the trainer, where parts have other names.
 #[derive(Debug, Clone)]
 pub(super) struct StoredSet {
-    /// Place of it.
     pub(super) dir: Utf8PathBuf,
     layout: &'static dyn InPlaceLayout,
     own: bool,
 }
 
 impl StoredSet {
-    /// Place of a part, by its place in a live set.
     pub(super) fn place(&self, part: &Utf8Path) -> Utf8PathBuf {
         match self.own {
             true => self.dir.join(self.layout.as_own(part.as_str())),
@@ -190,7 +176,7 @@ impl StoredSet {
         }
     }
 
-    /// Its directories that are there, by their places in a live set; what is read first comes last.
+    /// The directories that exist in it, by their paths in a live set; the one read first comes last.
     pub(super) fn dirs(&self) -> io::Result<Vec<Utf8PathBuf>> {
         let mut out: Vec<Utf8PathBuf> = self
             .engines()?
@@ -202,7 +188,6 @@ impl StoredSet {
         Ok(out)
     }
 
-    /// Engines that have a directory in it.
     pub(super) fn engines(&self) -> io::Result<Vec<String>> {
         let above = match self.own {
             true => self.dir.join(self.layout.payloads()),
@@ -215,7 +200,7 @@ impl StoredSet {
         let mut out = Vec::new();
         for entry in entries {
             let name = entry?.file_name().to_owned();
-            // Nothing is reached through a link: what it leads to is somebody else's.
+            // Links are not followed: they may lead to another user's files.
             if is_dir(&above)
                 && is_dir(&above.join(&name))
                 && is_dir(&self.place(&Utf8Path::new(&name).join(self.layout.state())))

@@ -1,4 +1,4 @@
-//! One question at a time to an I/O worker of one's own, with a deadline: for commands that are not the driver.
+//! Sends one request at a time to a private I/O worker, with a deadline: for commands other than the supervisor.
 
 use super::protocol::{IoAnswer, IoQuestion, IoReply, IoRequest};
 use crate::process::own_program;
@@ -16,13 +16,10 @@ use thiserror::Error;
 /// Why an I/O worker gave no answer.
 #[derive(Debug, Error)]
 pub enum IoWorkerError {
-    /// It could not be started or talked to.
     #[error("the helper that reads files cannot be used: {0}")]
     Io(#[from] std::io::Error),
-    /// The file system does not answer.
     #[error("the file system did not answer within {0} s")]
     Stalled(u64),
-    /// It answered with an error.
     #[error("{}", .0.what)]
     Refused(ActError),
 }
@@ -34,16 +31,15 @@ pub struct IoClient {
     input: Option<ChildStdin>,
     output: ChildStdout,
     buffer: Vec<u8>,
-    /// Bytes of it that are known to hold no end of a line.
+    /// Bytes already searched for a newline without finding one.
     searched: usize,
-    /// An answer whose text has not come whole.
     partly: Option<IoReply>,
     next: u64,
-    /// How a copy ended that was done before its question was answered.
+    /// Result of a copy that ended before its request was answered.
     kept: Option<Result<(), ActError>>,
 }
 
-/// A question that was sent.
+/// A request that was sent.
 #[derive(Debug)]
 #[must_use = "its answer stands before the next one's"]
 pub struct PendingRequest(u64);
@@ -59,7 +55,7 @@ impl IoClient {
             .arg("__io_worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // One that is abandoned must not hold the reader of our own errors.
+            // An abandoned I/O worker must not keep our standard error open.
             .stderr(Stdio::null())
             .spawn()?;
         let input = child.stdin.take();
@@ -76,7 +72,7 @@ impl IoClient {
         })
     }
 
-    /// Asks and waits; the deadline is extended while the I/O worker says that it works.
+    /// Sends a request and waits for the answer; progress reports extend the deadline.
     ///
     /// # Errors
     /// No answer in time, or an answer that is an error.
@@ -84,10 +80,10 @@ impl IoClient {
         self.ask_telling(ask, limit, &mut |_, _| ())
     }
 
-    /// The same; `tell` hears how many bytes were read, of how many (0 where that is not known).
+    /// Like [`Self::ask`]; `tell` receives the bytes read and the total (0 if unknown).
     ///
     /// # Errors
-    /// No headway in time, or an answer that is an error.
+    /// No progress in time, or an answer that is an error.
     pub fn ask_telling(
         &mut self,
         ask: IoQuestion,
@@ -98,10 +94,10 @@ impl IoClient {
         self.answer(asked, limit, tell)
     }
 
-    /// Asks without waiting: its answer is to be fetched before the next question is asked.
+    /// Sends a request without waiting. Fetch its answer before sending the next request.
     ///
     /// # Errors
-    /// The I/O worker cannot be talked to.
+    /// The I/O worker cannot be written to.
     pub fn send(&mut self, ask: IoQuestion) -> Result<PendingRequest, IoWorkerError> {
         let id = self.next;
         self.next += 1;
@@ -113,10 +109,10 @@ impl IoClient {
         Ok(PendingRequest(id))
     }
 
-    /// The answer to a question that was sent; `tell` hears how many bytes were read, of how many.
+    /// Waits for the answer to a request; `tell` receives the bytes read and the total.
     ///
     /// # Errors
-    /// No headway in time, or an answer that is an error.
+    /// No progress in time, or an answer that is an error.
     pub fn answer(
         &mut self,
         PendingRequest(id): PendingRequest,
@@ -142,10 +138,10 @@ impl IoClient {
         }
     }
 
-    /// Waits until the I/O worker says that something changed. `false`: it did not within the limit.
+    /// Waits until the I/O worker reports a change. Returns false after the limit.
     ///
     /// # Errors
-    /// The I/O worker cannot be listened to.
+    /// The I/O worker cannot be read from.
     pub fn touched(&mut self, limit: Duration) -> Result<bool, IoWorkerError> {
         let until = Instant::now() + limit;
         loop {
@@ -158,10 +154,10 @@ impl IoClient {
         }
     }
 
-    /// Waits until the I/O worker says that a copy came to its end, and how.
+    /// Waits for a copy to end and returns its result.
     ///
     /// # Errors
-    /// The I/O worker cannot be listened to, or says nothing in time.
+    /// The I/O worker cannot be read from, or does not report in time.
     pub fn kept(&mut self, limit: Duration) -> Result<Result<(), ActError>, IoWorkerError> {
         if let Some(result) = self.kept.take() {
             return Ok(result);
@@ -174,22 +170,23 @@ impl IoClient {
         }
     }
 
-    /// Looks if it has not ended.
+    /// Returns true if the I/O worker is running.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The I/O worker's process.
+    /// PID of the I/O worker.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets the I/O worker end by itself: it writes down what it has proven. `false`: it did not within the limit.
+    /// Lets the I/O worker exit on its own, so that it writes its proof records. Returns false if it did not within
+    /// the limit.
     pub fn end(mut self, limit: Duration) -> bool {
         drop(self.input.take());
         let until = Instant::now() + limit;
-        // One that has nothing to write is gone at once.
+        // If it has nothing to write, it exits at once.
         let mut pause = Duration::from_micros(50);
         while Instant::now() < until {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -224,7 +221,6 @@ impl IoClient {
         Ok(None)
     }
 
-    /// The next reply, where all of it has come.
     fn whole(&mut self) -> Result<Option<IoReply>, IoWorkerError> {
         let mut reply = match self.partly.take() {
             Some(reply) => reply,
@@ -251,7 +247,6 @@ impl IoClient {
         Ok(Some(reply))
     }
 
-    /// The first bytes of what came.
     fn first(&mut self, length: usize) -> Vec<u8> {
         let rest = self.buffer.split_off(length);
         std::mem::replace(&mut self.buffer, rest)
@@ -261,7 +256,7 @@ impl IoClient {
 impl Drop for IoClient {
     fn drop(&mut self) {
         drop(self.input.take());
-        // What it was asked is answered or abandoned; one that hangs in the kernel is waited for by nobody but its own thread.
+        // Its requests are answered or abandoned. If it hangs in the kernel, only a separate thread waits for it.
         let _ = self.child.kill();
         if matches!(self.child.try_wait(), Ok(None))
             && let Ok(pid) = i32::try_from(self.child.id())

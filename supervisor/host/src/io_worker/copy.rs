@@ -1,7 +1,7 @@
-//! Copies of sets: into a generation while the trainer works, and back before a launch.
+//! Copies of sets: into a generation while the trainer runs, and back before a launch.
 //!
-//! A copy is made under a name that nobody looks at, proven there, and renamed. Never a hard link: the trainer writes into the
-//! same file again.
+//! A copy is made under a name that no reader uses, proven there, and renamed. It is never a hard link, because the
+//! trainer overwrites files in place.
 
 use super::checkpoint_places::{CheckpointDirs, StoredSet};
 use super::files::{open_file, read_plain};
@@ -21,34 +21,28 @@ use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
 use supervise_trainers::adapter;
 
-/// True if a save began is looked at each time so many bytes were copied, and at the end.
+/// After this many copied bytes, and at the end, check whether a save has begun.
 const LOOK: u64 = 64 << 20;
 
-/// Longest file whose frequencies are changed: it has a thousand bytes.
+/// Longest file in which frequencies are changed; a real one has a thousand bytes.
 const INFO_LIMIT: u64 = 1 << 20;
 
-/// The set to copy.
 #[derive(Debug, Clone)]
 pub(super) struct CopyRequest {
-    /// The live set as it was proven.
     pub(super) ckpt: CkptId,
-    /// The step it holds.
     pub(super) step: Step,
-    /// Its form then.
     pub(super) pins: PinsHash,
-    /// Bytes a second at most; 0 for no limit.
+    /// At most this many bytes per second; 0: no limit.
     pub(super) rate: u64,
-    /// Bytes that stay free.
     pub(super) reserve: u64,
 }
 
-/// Copies the live set into a generation.
 pub(super) fn keep(places: &CheckpointDirs, wanted: &CopyRequest) -> Result<(), ActError> {
     let Some(save) = save_of(&wanted.ckpt) else {
         return Err(other(format!("{} has no name of its own", wanted.ckpt)));
     };
     let name = format!("step_{}.{save}", wanted.step);
-    // Asked for once more by a look that began before the copy was there.
+    // A scan that began before the copy existed may have requested it again.
     if fs::symlink_metadata(places.protected().join(&name)).is_ok() {
         let there = proven(places, &places.protected(), &name)?;
         if there.verdict == Verdict::Whole && there.save.as_deref() == Some(save) {
@@ -69,7 +63,7 @@ pub(super) fn keep(places: &CheckpointDirs, wanted: &CopyRequest) -> Result<(), 
         }
         put_in_place(places, &staging.join(&name), &name).map_err(|e| at("keeping the copy", &e))
     });
-    // What is left of a copy that failed takes room that the next save needs.
+    // The rest of a failed copy takes space that the next save needs.
     let cleared = remove_tree(&staging).map_err(|e| at("clearing an unfinished copy", &e));
     made.and(cleared)
 }
@@ -81,7 +75,7 @@ fn make_copy(places: &CheckpointDirs, wanted: &CopyRequest, to: &Utf8Path) -> Re
         match places.files_of(&live) {
             Ok((facts, pins)) if pins == Some(wanted.pins) => Ok(Some(facts.iter().map(|f| f.size).sum())),
             Ok(_) => Ok(None),
-            // Directories come and go in a save.
+            // Directories appear and disappear during a save.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(failed(&e)),
         }
@@ -113,7 +107,7 @@ fn make_copy(places: &CheckpointDirs, wanted: &CopyRequest, to: &Utf8Path) -> Re
     }
 }
 
-/// Copies the directories of a set, each file durable; what is read first is written last.
+/// Copies the directories of a set and syncs each file; the directory read first is written last.
 fn copy_set(from: &StoredSet, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
     for dir in from.dirs()? {
         fs::create_dir_all(to.join(&dir))?;
@@ -136,8 +130,8 @@ fn copy_set(from: &StoredSet, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// A copy, the next save beside it, and the reserve must fit. A copy that shares its blocks costs as much as soon as the
-/// trainer writes its own.
+/// Checks free space for the copy, the next save and the reserve. A copy that shares its blocks costs as much as soon
+/// as the trainer overwrites the original.
 fn check_room(places: &CheckpointDirs, at: &Utf8Path, bytes: u64, wanted: &CopyRequest) -> Result<(), ActError> {
     let (reserve, step) = (wanted.reserve, wanted.step);
     let needed = bytes.saturating_mul(2).saturating_add(reserve);
@@ -162,7 +156,6 @@ fn check_room(places: &CheckpointDirs, at: &Utf8Path, bytes: u64, wanted: &CopyR
     })
 }
 
-/// Proves the one set below `dir`.
 fn proven(places: &CheckpointDirs, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
     let mut prover = RootProver::new(dir, adapter(places.trainer), &places.expect());
     let report = prover.scan(Depth::Structure, u32::MAX, &mut |_| true);
@@ -170,7 +163,7 @@ fn proven(places: &CheckpointDirs, dir: &Utf8Path, name: &str) -> Result<Checkpo
     found.ok_or_else(|| other(format!("the copy in {dir} cannot be read back")))
 }
 
-/// A finished copy becomes a generation. What has its name already was not whole: it goes aside.
+/// Makes a finished copy a generation. A directory that has its name was not whole and is moved aside.
 fn put_in_place(places: &CheckpointDirs, copy: &Utf8Path, name: &str) -> io::Result<()> {
     let protected = places.protected();
     make_dir(&protected)?;
@@ -182,7 +175,6 @@ fn put_in_place(places: &CheckpointDirs, copy: &Utf8Path, name: &str) -> io::Res
     sync_dir(&protected)
 }
 
-/// Moves a generation aside.
 pub(super) fn generation_aside(
     places: &CheckpointDirs,
     name: &str,
@@ -203,7 +195,7 @@ pub(super) fn generation_aside(
     sync_dir(&places.protected())
 }
 
-/// Moves what the trainer would load aside. Where its pointer is wrong that is nothing.
+/// Moves the set that the trainer would load aside. If its pointer is wrong, there is none.
 pub(super) fn live_aside(places: &CheckpointDirs, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     match latest(&places.root) {
         LatestPointer::Missing => in_place_aside(places, id, foreign, why, by),
@@ -212,7 +204,8 @@ pub(super) fn live_aside(places: &CheckpointDirs, id: &CkptId, foreign: bool, wh
     }
 }
 
-/// Moves the set that stands in place aside, what is read first of it first: no trainer that anybody starts resumes from half of it.
+/// Moves the in-place set aside, starting with the directory read first: a trainer that is started meanwhile must not
+/// resume from half of it.
 pub(super) fn in_place_aside(
     places: &CheckpointDirs,
     id: &CkptId,
@@ -249,7 +242,8 @@ pub(super) fn in_place_aside(
     sync_dir(&aside)
 }
 
-/// Puts the trainer on a step: a copy where it looks, as a whole, or its own pointer on what stands there already.
+/// Makes the trainer resume from a step: puts a copy where it looks, or points its own pointer to an existing
+/// generation.
 pub(super) fn put_back(
     places: &CheckpointDirs,
     from: &CkptId,
@@ -267,8 +261,8 @@ pub(super) fn put_back(
     put_copy_back(places, from, by, working)
 }
 
-/// Puts a copy of a generation where the trainer looks, as a whole. Whatever ends this half-way leaves no `recover_info` there,
-/// so that what is there is no live set, and the generation as it was.
+/// Puts a copy of a generation where the trainer looks, completely or not at all. If this is interrupted, there is no
+/// `recover_info` yet, so the trainer sees no live set, and the generation is unchanged.
 fn put_copy_back(
     places: &CheckpointDirs,
     from: &CkptId,
@@ -284,13 +278,13 @@ fn put_copy_back(
     let copied = make_dir(&copy).and_then(|()| {
         copy_set(&places.plain(&places.protected().join(name)), &copy, &mut |n| {
             done = done.saturating_add(n);
-            // Nobody asks for it to end: it comes before a launch.
+            // This runs before a launch and is never cancelled.
             working(done);
             Ok(())
         })
     });
     if let Err(e) = copied {
-        // The generation is as it was; the room is given back.
+        // The generation is unchanged; this frees the space.
         let _ = remove_tree(&staging);
         return Err(failed("copying", &e));
     }
@@ -315,7 +309,7 @@ fn swap_in(places: &CheckpointDirs, copy: &Utf8Path) -> io::Result<()> {
         let to = places.root.join(&dir);
         let above = to.parent().unwrap_or(&places.root).to_owned();
         fs::create_dir_all(&above)?;
-        // The trainer's own path helpers make empty directories; files are not removed.
+        // The trainer's own path helpers create empty directories; files are not removed.
         remove_empty(&to)?;
         fs::rename(copy.join(&dir), &to)?;
         sync_dir(&above)?;
@@ -323,7 +317,8 @@ fn swap_in(places: &CheckpointDirs, copy: &Utf8Path) -> io::Result<()> {
     sync_dir(&places.root)
 }
 
-/// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
+/// Replaces the stored save and evaluation frequencies, which would override the configuration. The file is replaced
+/// atomically.
 pub(super) fn set_frequencies(places: &CheckpointDirs) -> Result<(), ActError> {
     let live = places.live().map_err(|e| refused("changing frequencies", &e))?;
     let expect = places.expect();
@@ -334,14 +329,14 @@ pub(super) fn set_frequencies(places: &CheckpointDirs) -> Result<(), ActError> {
         match places.layout.corrected(&expect, name, &bytes) {
             Ok(Some(edited)) => write_whole(&path, &edited, 0o666).map_err(|e| failed(&e))?,
             Ok(None) => {}
-            // It is whole all the same: that the stored ones win was said.
+            // The set is whole anyway; that the stored frequencies win was reported.
             Err(why) => tracing::warn!("{path} is left as it is: {why}"),
         }
     }
     Ok(())
 }
 
-/// Deletes generations that are not kept any longer: renamed first, so that none is ever seen half deleted.
+/// Deletes generations that are no longer retained: they are renamed first, so that none is seen half deleted.
 pub(super) fn drop_generations(places: &CheckpointDirs, ids: &[CkptId]) -> Result<(), ActError> {
     let bin = places.staging("dropped");
     for id in ids {
@@ -367,7 +362,7 @@ fn voided(wanted: &CopyRequest) -> ActError {
     }
 }
 
-/// A full disk is no failure of the run: what is needed is said.
+/// A full disk is not a failure of the run: report what is needed.
 fn refused(what: &str, e: &io::Error) -> ActError {
     let mut error = disk_error(what, e);
     if error.kind == ActErrorKind::NoRoom {

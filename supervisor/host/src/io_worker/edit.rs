@@ -1,4 +1,4 @@
-//! Changes under a checkpoint root. Each is idempotent: done twice it is done once.
+//! Changes under a checkpoint root. Each is idempotent.
 
 use super::proof_record::{follow, forget};
 use super::write::{PRIVATE, disk_error, free_name, make_dir, remove_file, write_whole};
@@ -11,12 +11,10 @@ use supervise_core::checkpoint::CkptId;
 use supervise_core::event::ActError;
 use supervise_core::journal::record::DiskEdit;
 
-/// The directory under the root that is ours.
 pub(super) const OURS: &str = ".supervise";
-/// The trainer's pointer.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
-/// Performs the edits in order; the first failure ends it. What was proven of a step goes where it goes.
+/// Performs the edits in order and stops at the first failure. A step's proof record moves with it.
 pub(super) fn perform(
     root: &Utf8Path,
     edits: &[DiskEdit],
@@ -75,7 +73,7 @@ pub(super) fn perform(
     sync_dir(root).map_err(|e| disk_error(&format!("syncing {root}"), &e))
 }
 
-/// Deletes steps that retention allows to go. Renamed out of the trainer's sight first, so that a step is never
+/// Deletes steps that retention does not keep. They are renamed out of the trainer's sight first, so that none is
 /// seen half deleted.
 pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path>) -> Result<(), ActError> {
     let bin = root.join(OURS).join("pruned");
@@ -95,14 +93,13 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path
             forget(records, &step);
         }
     }
-    // What an earlier death left here goes too.
     match fs::remove_dir_all(&bin) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_error(&format!("deleting {bin}"), &e)),
         _ => Ok(()),
     }
 }
 
-/// Answers where the step stands now; `None` where it was gone already.
+/// Returns where the step is now; `None` if it was already gone.
 fn move_aside(
     root: &Utf8Path,
     from: &CkptId,
@@ -120,7 +117,8 @@ fn move_aside(
     put_aside(root, &source, from, foreign, &note, by).map(Some)
 }
 
-/// Moves what is a step, wherever below the root it stands, to where steps go aside, with a note beside it. Answers where it stands now.
+/// Moves a step, wherever below the root it is, to the directory of steps moved aside, and writes a note beside it.
+/// Returns where it is now.
 pub(super) fn put_aside(
     root: &Utf8Path,
     source: &Utf8Path,
@@ -135,7 +133,7 @@ pub(super) fn put_aside(
     let (target, place) = free_name(&aside, step.0.as_str(), by)?;
     write_whole(&place, format!("{note:#}\n").as_bytes(), PRIVATE)?;
     if let Err(e) = fs::rename(source, &target) {
-        // A note about nothing harms nobody, if it cannot be removed either.
+        // A note without a step does no harm if it cannot be removed either.
         let _ = remove_file(&place);
         return Err(e);
     }
@@ -144,7 +142,7 @@ pub(super) fn put_aside(
     Ok(target)
 }
 
-/// One entry of a step, which stays where it is.
+/// Moves one entry of a step aside; the step stays where it is.
 fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &str) -> io::Result<()> {
     inside(from)?;
     let plain = |c: camino::Utf8Component<'_>| matches!(c, camino::Utf8Component::Normal(_));
@@ -169,15 +167,15 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
     }
 }
 
-/// Gives another user's step a name that no trainer reads. A directory that one may not write to cannot be moved to another
-/// directory, but it can be renamed where it stands. `false`: not even that.
+/// Gives another user's step a name that no trainer reads. A directory that we may not write to cannot be moved to
+/// another directory, but it can be renamed in place. Returns false if even that fails.
 fn hide(root: &Utf8Path, from: &CkptId, by: &str) -> io::Result<bool> {
     let (hidden, _) = free_name(root, &format!(".aside.{from}"), by)?;
     let renamed = fs::rename(root.join(&from.0), hidden).map(|()| true);
     if_ours(true, renamed)
 }
 
-/// Another user's step that may not be moved stays where it is: nothing is resumed from it.
+/// Another user's step that may not be moved stays where it is: no run resumes from it.
 pub(super) fn if_ours<T: Default>(others: bool, moved: io::Result<T>) -> io::Result<T> {
     match moved {
         Err(e) if others && e.kind() == io::ErrorKind::PermissionDenied => Ok(T::default()),
@@ -185,7 +183,6 @@ pub(super) fn if_ours<T: Default>(others: bool, moved: io::Result<T>) -> io::Res
     }
 }
 
-/// Says which steps of other users stay where they are.
 fn tell_left(left: &[&CkptId]) {
     let Some((first, more)) = left.split_first() else {
         return;
@@ -210,7 +207,6 @@ pub(super) fn inside(id: &CkptId) -> io::Result<()> {
     Ok(())
 }
 
-/// The step that is deleted, or one role of which is.
 fn prunable(id: &CkptId) -> io::Result<CkptId> {
     let step = match id.0.as_str().split_once('/') {
         Some((step, role)) => {

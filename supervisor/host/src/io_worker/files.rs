@@ -1,4 +1,4 @@
-//! Facts and bytes of files.
+//! Metadata and bytes of files.
 
 use crate::model_folder::ModelFile;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -8,14 +8,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use supervise_checkpoint::ByteSource;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 
-/// Longest of the small files beside it.
 pub(super) const SMALL: u64 = 1 << 20;
-/// Entries of one step directory that are looked at: more is no checkpoint of anybody's.
 const ENTRY_LIMIT: usize = 1_000_000;
-/// Directories below a step are this deep at most.
 const DEPTH_LIMIT: usize = 8;
 
-/// Opens a regular file for reading, without following a link in its last component and without waiting for anybody.
+/// Opens a regular file for reading, without following a link in its last component and without blocking.
 ///
 /// # Errors
 /// The system's; a directory, FIFO, socket or device is refused.
@@ -23,7 +20,7 @@ pub(super) fn open_file(path: &Utf8Path) -> io::Result<File> {
     regular(path, libc::O_NOFOLLOW)
 }
 
-/// The first `limit` bytes of a small file. A link is followed; nothing is waited for, whatever stands there.
+/// Reads the first `limit` bytes of a small file. Follows links and never blocks, whatever the path is.
 ///
 /// # Errors
 /// The system's; a directory, FIFO, socket or device is refused.
@@ -33,7 +30,7 @@ pub fn read_small(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a regular file for reading. A link is followed; nothing is waited for.
+/// Opens a regular file for reading. Follows links and never blocks.
 ///
 /// # Errors
 /// The system's; a directory, FIFO, socket or device is refused.
@@ -41,7 +38,7 @@ pub(super) fn open_regular(path: &Utf8Path) -> io::Result<File> {
     regular(path, 0)
 }
 
-/// The first `limit` bytes of a small file that is no link; nothing is waited for, whatever stands there.
+/// Reads the first `limit` bytes of a small file that is not a link. Never blocks, whatever the path is.
 ///
 /// # Errors
 /// The system's; a link, a directory, FIFO, socket or device is refused.
@@ -63,12 +60,12 @@ fn regular(path: &Utf8Path, flags: i32) -> io::Result<File> {
     }
 }
 
-/// A name that no trainer writes, because it is no text: it is passed over.
+/// A name that is not UTF-8: no trainer writes one, so it is skipped.
 pub(super) fn is_no_text(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::InvalidData
 }
 
-/// Our own words about a file name it; what the system says stays what it is, for who sorts it.
+/// Adds the path to our own messages; errors of the system stay unchanged, because callers sort by kind.
 pub(super) fn named(path: &Utf8Path, e: io::Error) -> io::Error {
     match e.raw_os_error() {
         Some(_) => e,
@@ -76,7 +73,7 @@ pub(super) fn named(path: &Utf8Path, e: io::Error) -> io::Error {
     }
 }
 
-/// A file as bytes for the readers.
+/// A file as a byte source for the readers.
 #[derive(Debug)]
 pub struct FileSource(File);
 
@@ -89,25 +86,24 @@ impl FileSource {
         open_file(path).map(Self)
     }
 
-    /// Its permissions.
     pub(super) fn mode(&self) -> io::Result<u32> {
         Ok(self.0.metadata()?.mode() & 0o777)
     }
 
-    /// When it was last written, and whether a name still leads to it.
+    /// Size and times of the last write, and whether the file still has a name.
     pub(super) fn state(&self) -> io::Result<(u64, i64, i64, bool)> {
         let m = self.0.metadata()?;
         Ok((m.len(), m.mtime(), m.mtime_nsec(), m.nlink() > 0))
     }
 
-    /// Tells the kernel that small pieces are read here and there: reading ahead would only cost time.
+    /// Advises the kernel against readahead: only small pieces will be read.
     pub(super) fn will_be_probed(&self) {
         use rustix::fs::{Advice, fadvise};
         let _ = fadvise(&self.0, 0, None, Advice::Random);
     }
 
-    /// Tells the kernel that the file is read from front to back; `once`: nobody is going to read it again soon, so
-    /// that it should not push out what the training needs. Advice: that it is not taken is no error.
+    /// Advises the kernel that the file is read sequentially; `once`: it will not be read again soon, so it should
+    /// not push out what the training needs. Refused advice is not an error.
     pub(super) fn will_be_read(&self, once: bool) {
         use rustix::fs::{Advice, fadvise};
         let _ = fadvise(&self.0, 0, None, Advice::Sequential);
@@ -133,7 +129,6 @@ impl ByteSource for FileSource {
     }
 }
 
-/// The fact of one entry.
 #[must_use]
 pub fn fact_of(path: Utf8PathBuf, m: &Metadata) -> FileFact {
     let t = m.file_type();
@@ -156,8 +151,8 @@ pub fn fact_of(path: Utf8PathBuf, m: &Metadata) -> FileFact {
     }
 }
 
-/// Every entry under `root.join(below)`, as facts relative to `root`. Links are not followed; an entry that
-/// vanished meanwhile is left out.
+/// Collects every entry under `root.join(below)`, with paths relative to `root`. Links are not followed; an entry
+/// that vanished meanwhile is skipped.
 ///
 /// # Errors
 /// The first directory that cannot be read.

@@ -1,13 +1,13 @@
-//! Kind of the file system under a path: whether changes made elsewhere are told, and how fine its clock is.
+//! Kind of the file system under a path: whether it reports changes made elsewhere, and how precise its clock is.
 
 use camino::Utf8Path;
 use rustix::fs::statfs;
 use std::time::{SystemTime, UNIX_EPOCH};
 use supervise_core::checkpoint::FileFact;
 
-/// Set to `poll`, changes are looked for and never listened for.
+/// If set to `poll`, changes are polled for instead of watched.
 const FORCE: &str = "SUPERVISE_WATCH";
-/// File systems whose changes this machine is not told of, by their magic numbers.
+/// File systems that do not report changes made on other machines, by magic number.
 const UNTOLD: &[(u32, &str)] = &[
     (0x6969, "nfs"),
     (0x0BD0_0BD0, "lustre"),
@@ -27,27 +27,25 @@ const UNTOLD: &[(u32, &str)] = &[
     (0x2003_0528, "orangefs"),
     (0x7375_7245, "coda"),
 ];
-/// A write and the next one within this time may carry the same time stamp: two ticks of a slow kernel.
+/// Two writes within this time may carry the same timestamp: two ticks of a slow kernel. In nanoseconds.
 const TICK: i64 = 20_000_000;
-/// The same where the clock is not known to be fine, or is another machine's.
+/// The same if the clock may be coarse, or is another machine's. In nanoseconds.
 const COARSE: i64 = 2_000_000_000;
 
-/// Place of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FsKind {
-    /// The file system, where changes by others are not told.
+    /// The file system's name, if it does not report changes made elsewhere.
     pub(super) untold: Option<&'static str>,
 }
 
 impl FsKind {
-    /// Asks the file system.
     pub(super) fn of(root: &Utf8Path) -> Self {
         if std::env::var_os(FORCE).is_some_and(|v| v == "poll") {
             return Self {
                 untold: Some("listening is switched off"),
             };
         }
-        // A root that cannot be asked is looked at, which is right everywhere.
+        // If the root cannot be queried, polling is always correct.
         let untold = match statfs(root.as_std_path()) {
             Ok(fs) => named(fs.f_type as u32),
             Err(_) => Some("unknown"),
@@ -55,7 +53,7 @@ impl FsKind {
         Self { untold }
     }
 
-    /// The same of a root that may not be there yet: it will stand where what is above it stands.
+    /// The same for a root that may not exist yet, from its nearest existing ancestor.
     pub(super) fn near(root: &Utf8Path) -> Self {
         let there = root
             .ancestors()
@@ -63,7 +61,6 @@ impl FsKind {
         Self::of(there.unwrap_or(root))
     }
 
-    /// The clock that stamps its files.
     pub(super) fn clock(self) -> FsClock {
         FsClock {
             fine: self.untold.is_none(),
@@ -71,7 +68,7 @@ impl FsKind {
     }
 }
 
-/// Returns true if the file system under a path may give what we create there to another user. Those of this machine do not.
+/// Returns true if the file system under a path may give what we create there to another user. Local ones do not.
 pub(super) fn maps_users(path: &Utf8Path) -> bool {
     statfs(path.as_std_path()).is_ok_and(|fs| named(fs.f_type as u32).is_some())
 }
@@ -80,21 +77,19 @@ fn named(magic: u32) -> Option<&'static str> {
     UNTOLD.iter().find(|(m, _)| *m == magic).map(|(_, name)| *name)
 }
 
-/// How far time stamps can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FsClock {
     fine: bool,
 }
 
 impl FsClock {
-    /// Nanoseconds since 1970.
     #[expect(clippy::unused_self, reason = "one clock is as good as the other for this")]
     pub(super) fn now(self) -> i64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
     }
 
-    /// How long after its last change a file has to be read, so that any later write shows in its times.
+    /// How long after its last change a file must be read, so that any later write shows in its timestamps.
     pub(super) fn margin(self, fact: &FileFact) -> i64 {
         let whole = |t: i64| t % 1_000_000_000 == 0;
         match self.fine && !(whole(fact.mtime) && whole(fact.ctime)) {
@@ -103,7 +98,7 @@ impl FsClock {
         }
     }
 
-    /// A file that was read at `read` may have been written again without a trace.
+    /// Returns true if a file read at `read` may have been written again without a trace.
     pub(super) fn is_racy(self, fact: &FileFact, read: i64) -> bool {
         read.saturating_sub(fact.mtime.max(fact.ctime)) < self.margin(fact)
     }
@@ -144,7 +139,7 @@ mod tests {
         let second = 1_700_000_000_000_000_000;
         assert!(fine.is_racy(&fact(second), second + TICK));
         assert!(FsClock { fine: false }.is_racy(&fact(at), at + TICK));
-        // A file from the future tells nothing.
+        // A file from the future proves nothing.
         assert!(fine.is_racy(&fact(at + COARSE), at));
     }
 }

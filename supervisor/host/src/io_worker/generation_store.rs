@@ -1,8 +1,8 @@
-//! A live set and its generations, looked at as the steps of one run.
+//! A live set and its generations, presented as the steps of one run.
 //!
-//! The live set is looked at as a step of the directory above the trainer's own, and thoroughly each time: it is written in
-//! place, which no directory's times tell. Generations are looked at as any steps are. Where a newer build of AReaL keeps generations by
-//! itself, the one that its pointer names is the live set.
+//! The live set is treated as a step in the parent of the trainer's directory. It is always checked thoroughly,
+//! because it is written in place, which no directory timestamp shows. Generations are checked like any steps. If a
+//! newer release of AReaL keeps its own generations, the one that its pointer names is the live set.
 
 use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
@@ -26,17 +26,15 @@ use supervise_core::journal::record::DiskEdit;
 use supervise_core::state::OwnStep;
 use supervise_trainers::adapter;
 
-/// Generations of a run, and where its live set stands.
 pub(super) struct GenerationStore {
     pub(super) places: CheckpointDirs,
     prover: RootProver,
-    /// Generations that the trainer keeps by itself.
     own: RootProver,
     known: Vec<EarlierStep>,
 }
 
 impl GenerationStore {
-    /// `None`: this trainer keeps each step in a directory of its own.
+    /// `None`: this trainer has a directory per step.
     pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
         let places = CheckpointDirs::of(place)?;
         let prover = RootProver::new(&places.protected(), adapter(places.trainer), &places.expect());
@@ -48,18 +46,15 @@ impl GenerationStore {
         })
     }
 
-    /// Uses what earlier proofs left, and keeps it up to date.
     pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
         self.prover = self.prover.keeping_records(run_dir);
         self
     }
 
-    /// Knows which copies the journal knows.
     pub(super) fn know(&mut self, own: &BTreeMap<String, OwnStep>) {
         self.prover.own.clone_from(own);
     }
 
-    /// A prover of the live set.
     pub(super) fn live_prover(&self) -> Option<RootProver> {
         let (above, _) = self.places.above()?;
         Some(RootProver::new(
@@ -69,8 +64,8 @@ impl GenerationStore {
         ))
     }
 
-    /// Looks at the generations and then at the live set, which is compared with them. Answers what the prover of the live set
-    /// says, and both under the names that the run knows them by.
+    /// Scans the generations and then the live set, which is compared with them. Returns the live prover's report,
+    /// and both under the names used by the run.
     pub(super) fn look(
         &mut self,
         live: &mut RootProver,
@@ -80,7 +75,7 @@ impl GenerationStore {
         working: &mut dyn FnMut(u64) -> bool,
     ) -> (ScanReport, ScanReport) {
         let mut kept = self.prover.look(depth, whole, how, working);
-        // It is not the trainer's own directory that cannot be read.
+        // The unreadable directory is not the trainer's own.
         let at = self.places.protected();
         kept.unreadable = kept.unreadable.map(|why| format!("{at}, where copies are kept: {why}"));
         let good: Vec<CheckpointSummary> = kept
@@ -92,7 +87,7 @@ impl GenerationStore {
         self.prover.record(&good);
         self.tell(live, &good);
         let seen = live.look(depth, whole, WalkMode::Thorough, working);
-        // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
+        // The pointer is read first: the generation it names then exists, unless it was deleted for a newer one.
         let pointer = latest(&self.places.root);
         let own = match is_odd(&self.places.generations()) {
             true => linked(&self.places),
@@ -102,7 +97,7 @@ impl GenerationStore {
         (seen, report)
     }
 
-    /// Base that the live set is compared with.
+    /// Tells the live prover which sets to compare with.
     fn tell(&mut self, live: &mut RootProver, good: &[CheckpointSummary]) {
         let known: Vec<EarlierStep> = good
             .iter()
@@ -118,7 +113,6 @@ impl GenerationStore {
         }
     }
 
-    /// The pins of the live set or of a generation, as they are on disk now.
     pub(super) fn pins(&mut self, live: &mut RootProver, id: &CkptId) -> io::Result<Option<PinsHash>> {
         if is_own(id) {
             return self.own.pins_now(&CkptId(dir_name(id)?.into()));
@@ -131,7 +125,6 @@ impl GenerationStore {
         }
     }
 
-    /// Performs edits in order; the first failure ends it.
     pub(super) fn perform(
         &self,
         edits: &[DiskEdit],
@@ -200,7 +193,6 @@ impl GenerationStore {
         Ok(())
     }
 
-    /// Deletes generations.
     pub(super) fn prune(&self, ids: &[CkptId], records: Option<&Utf8PathBuf>) -> Result<(), ActError> {
         drop_generations(&self.places, ids)?;
         if let Some(records) = records {
@@ -210,7 +202,7 @@ impl GenerationStore {
     }
 }
 
-/// Looks at all that a run could be resumed from, thoroughly and without leaving a trace.
+/// Scans everything that a run could resume from, thoroughly and without leaving a trace.
 pub fn look_at_run(place: &RunCheckpoints, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
     match GenerationStore::of(place) {
         Some(mut kept) => match kept.live_prover() {
@@ -225,7 +217,7 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
     disk_error(&format!("moving {id} aside"), e)
 }
 
-/// Generations that stand elsewhere are not looked at, and not passed over either.
+/// Generations behind a link are not scanned, but reported.
 fn linked(places: &CheckpointDirs) -> ScanReport {
     let detail = format!(
         "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
@@ -237,7 +229,7 @@ fn linked(places: &CheckpointDirs) -> ScanReport {
     }
 }
 
-/// One report of all, newest first, the live set before a copy of it.
+/// Merges the reports, newest step first, the live set before a copy of it.
 fn merged(
     in_place: &ScanReport,
     kept: ScanReport,
@@ -247,7 +239,7 @@ fn merged(
 ) -> ScanReport {
     let mut steps = Vec::with_capacity(kept.steps.len() + own.steps.len() + 1);
     let mut remarks = in_place.remarks.clone();
-    // Directories are made by whoever asks for a path: without a file in them nothing was saved.
+    // Directories may be created by a path lookup: without a file in them nothing was saved.
     let is_there =
         |c: &&CheckpointSummary| c.files > 0 || c.findings.iter().any(|f| matches!(&*f.code, "symlink" | "linked"));
     let hidden = *pointer != LatestPointer::Missing;
@@ -276,7 +268,7 @@ fn merged(
         steps.extend(nothing_named(pointer, places).map(|c| called(c, LIVE)));
     }
     steps.extend(kept.steps);
-    // What does not say which step it holds comes first: nothing newer is passed over for it in silence.
+    // A live set of unknown step comes first, so that it is not skipped silently although it may be the newest.
     let unknown = |c: &CheckpointSummary| is_live(&c.id) && c.step.0 == 0;
     steps.sort_by_key(|c| (std::cmp::Reverse((unknown(c), c.step)), !is_live(&c.id)));
     remarks.extend(own.remarks);
@@ -291,7 +283,6 @@ fn merged(
     }
 }
 
-/// A set under the name that the run knows it by.
 fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
     c.id = CkptId(match &c.save {
         Some(save) => format!("{name}.{save}").into(),
@@ -300,7 +291,7 @@ fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
     c
 }
 
-/// The generation that the pointer names, as far as the trainer takes it.
+/// The generation that the pointer names, with what makes the trainer refuse it.
 fn refused(mut c: CheckpointSummary, pointer: &LatestFile, places: &CheckpointDirs) -> CheckpointSummary {
     let (engines, who) = (places.engines(), places.who());
     let lacks = |name: &&String| !pointer.engines.contains(name);
@@ -326,7 +317,7 @@ fn refused(mut c: CheckpointSummary, pointer: &LatestFile, places: &CheckpointDi
     c
 }
 
-/// Words where the pointer names nothing that is there.
+/// A report if the pointer names a generation that does not exist.
 fn nothing_named(pointer: &LatestPointer, places: &CheckpointDirs) -> Option<CheckpointSummary> {
     let who = places.who();
     let (step, mut finding) = match pointer {

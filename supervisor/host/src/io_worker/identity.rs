@@ -1,7 +1,7 @@
-//! Whose a run directory is: this run's, the same under another name, or a copy of another's.
+//! Who owns a run directory: this run, the same run under an earlier path, or, in a copy, another run.
 //!
-//! Nothing is moved or written here before the lease inside is held: the same directory may be seen under another path
-//! and another device number (a second mount of it) while a supervisor lives in it.
+//! Nothing is moved or written here before the lease inside is held: the same directory may be visible under another
+//! path and device number (a second mount of it) while a supervisor is running in it.
 
 use super::files::{SMALL, named, read_small};
 use super::protocol::{LoadedRun, RunIdentity};
@@ -19,21 +19,19 @@ use supervise_core::id::RunId;
 
 /// Our directory under a checkpoint root.
 pub const RUN_DIR_NAME: &str = super::edit::OURS;
-/// Copies of one root that may lie beside it.
 const COPIES: u32 = 1000;
 
-/// Whose the directory is, by what stands in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DirOwnership {
-    /// This run's, or nobody's yet.
+    /// This run, or none yet.
     Ours,
-    /// This run's, under the name that it had before.
+    /// This run, under its previous path.
     Moved { from: Option<Utf8PathBuf>, run: RunId },
-    /// Another root's, unless it is that root itself under another name.
+    /// Another root's run, unless it is that root itself under another path.
     Copied { of: Option<Utf8PathBuf> },
 }
 
-/// Finds the run directory, or makes it, and folds what is in it.
+/// Finds or creates the run directory, and replays its journals.
 pub(super) fn open(id: &RunIdentity, tell: &mut ReadProgressFn<'_>) -> Result<(LoadedRun, ReplayedState), ActError> {
     let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
     if let Some(root) = &id.root {
@@ -48,7 +46,7 @@ pub(super) fn open(id: &RunIdentity, tell: &mut ReadProgressFn<'_>) -> Result<(L
     Ok((loaded, folded))
 }
 
-/// A root that cannot be written to is said so before a GPU is touched.
+/// Reports a root that cannot be written to before a GPU is touched.
 fn writable(root: &Utf8Path) -> Result<(), ActError> {
     write_test(root).map(drop).map_err(|e| {
         let mut error = disk_error(&format!("the checkpoint root {root} is not writable"), &e);
@@ -57,7 +55,7 @@ fn writable(root: &Utf8Path) -> Result<(), ActError> {
     })
 }
 
-/// `cp -r` of a root copies our directory too: its journal speaks of another run.
+/// `cp -r` of a root copies our directory too; its journal belongs to another run.
 pub(super) fn whose(id: &RunIdentity) -> io::Result<DirOwnership> {
     let path = id.run_dir.join("run.id");
     let text = match read_small(&path, SMALL) {
@@ -69,8 +67,8 @@ pub(super) fn whose(id: &RunIdentity) -> io::Result<DirOwnership> {
         return Ok(DirOwnership::Ours);
     };
     let (dev, ino) = inode(id);
-    // A directory of ours that does not stand in the root is not copied with it: under the same path it is the same run, whatever
-    // directory stands there now (a new one, or one that was restored).
+    // A run directory outside the root is not copied with it: under the same path it is the same run, whatever
+    // directory is there now (a new or restored one).
     let apart = id.root.as_ref().is_none_or(|root| !id.run_dir.starts_with(root));
     if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0 || apart) {
         return Ok(DirOwnership::Ours);
@@ -84,7 +82,7 @@ pub(super) fn whose(id: &RunIdentity) -> io::Result<DirOwnership> {
     })
 }
 
-/// A run directory that came with a copy of its root, in words: the next run does not go on with what stands in it.
+/// A note about a run directory that was copied with its root: the next run does not continue its journal.
 ///
 /// # Errors
 /// It cannot be read.
@@ -110,7 +108,7 @@ fn copy_words(id: &RunIdentity, of: Option<&Utf8Path>) -> String {
     }
 }
 
-/// Puts a copied directory out of the way; the lease in it is held. In words, where it went.
+/// Moves a copied directory out of the way, and returns a note with its new path. Requires the lease in it.
 pub(super) fn set_aside(id: &RunIdentity, of: Option<&Utf8Path>) -> io::Result<String> {
     let parent = id.run_dir.parent().unwrap_or(&id.run_dir);
     for n in 1..COPIES {
@@ -129,7 +127,7 @@ pub(super) fn set_aside(id: &RunIdentity, of: Option<&Utf8Path>) -> io::Result<S
     )))
 }
 
-/// Writes down whose the directory is; the lease is held. Answers the run's key.
+/// Records the directory's owner and returns the run's key. Requires the lease.
 pub(super) fn settle(id: &RunIdentity) -> io::Result<String> {
     for dir in ["journal", "spec", "attempts"] {
         make_dir(&id.run_dir.join(dir))?;
@@ -144,7 +142,7 @@ pub(super) fn settle(id: &RunIdentity) -> io::Result<String> {
         key: key(&id.run_dir).map_or_else(|| random(KEY / 2), Ok)?,
     };
     let text = json!(file).to_string();
-    // Durable: it says whose the journals are, and its key whose the jobs.
+    // Durable: the journals and the Slurm jobs are identified by it.
     write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE)?;
     Ok(file.key)
 }

@@ -1,12 +1,12 @@
-//! The gate of [`crate::ownership`] for this process, on the file systems that there are.
+//! [`crate::ownership`]'s check for this process, on real file systems.
 
 use super::fs_kind::maps_users;
 use crate::disk::own_ids;
 use crate::ownership::{DistrustReason, OwnIds, OwnedPath, PathTrust};
 use camino::Utf8Path;
 
-/// Whether we may act on a path. A network file system may give our files to another user: who that is is learned from a file in `dir`,
-/// where the path lies, if that can change the answer. Nothing is created on a file system of this machine.
+/// Whether we may act on a path. A network file system may give our files to another user: if that can matter, a file
+/// in `dir`, which contains the path, is created to find out. Nothing is created on a local file system.
 #[must_use]
 pub fn trust_here(path: &OwnedPath, dir: &Utf8Path) -> PathTrust {
     match path.trust(OwnIds::here()) {

@@ -1,4 +1,4 @@
-//! The pointer of trainers that name one of their generations as the latest.
+//! The pointer of a trainer that names its latest generation.
 
 use super::files::open_file;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -7,21 +7,18 @@ use std::io::{self, Read};
 use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, LatestFile, POINTER_LIMIT};
 use supervise_core::event::TrackerState;
 
-/// Content of the pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LatestPointer {
-    /// There is none: AReaL reads what an older build wrote in place, if that is there.
+    /// There is none: AReaL loads what an older release wrote in place, if that exists.
     Missing,
-    /// This generation is what AReaL would load, from there and from nowhere else.
+    /// AReaL would load this generation, and nothing else.
     Names(LatestFile),
-    /// AReaL would end before any work: why.
+    /// AReaL would exit with an error at once, for this reason.
     Wrong(String),
-    /// It cannot be read now.
     Unreadable(String),
 }
 
 impl LatestPointer {
-    /// The same as a trainer's tracker.
     pub(super) fn tracker(&self) -> TrackerState {
         match self {
             Self::Missing => TrackerState::Missing,
@@ -31,7 +28,6 @@ impl LatestPointer {
     }
 }
 
-/// Reads the pointer in a checkpoint root.
 pub(super) fn latest(root: &Utf8Path) -> LatestPointer {
     let path = root.join(LATEST);
     match fs::symlink_metadata(&path) {
@@ -57,12 +53,12 @@ pub(super) fn latest(root: &Utf8Path) -> LatestPointer {
     }
 }
 
-/// Returns true if something else stands where generations would: a link is not followed.
+/// Returns true if there is something other than a directory where generations would be. Links are not followed.
 pub(super) fn is_odd(generations: &Utf8Path) -> bool {
     fs::symlink_metadata(generations).is_ok_and(|meta| !meta.is_dir())
 }
 
-/// Place of what AReaL would load: in place, or where its pointer says.
+/// Path of the set that AReaL would load: in place, or where its pointer says.
 #[must_use]
 pub fn live_dir(root: &Utf8Path) -> Utf8PathBuf {
     match latest(root) {
@@ -71,7 +67,7 @@ pub fn live_dir(root: &Utf8Path) -> Utf8PathBuf {
     }
 }
 
-/// One byte more than a pointer may have tells that it is none.
+/// Reads one byte more than a pointer may have, to recognize other files.
 pub(super) fn bytes_of(path: &Utf8Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_file(path)?.take(POINTER_LIMIT + 1).read_to_end(&mut bytes)?;

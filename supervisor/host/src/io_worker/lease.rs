@@ -1,7 +1,7 @@
 //! The lease: which supervisor holds a run.
 //!
-//! `lease/<term>/` is made by its winner, with `holder.json` in it, who bumps a counter there and in `beat`. The
-//! second one is written in place: a mount that shows an old file where a new one was renamed over it shows it all the same.
+//! The winner of a term creates `lease/<term>/` with `holder.json` in it, and increments a counter there and in
+//! `beat`. The latter is written in place, for mounts that still show the old file after a rename has replaced it.
 
 mod draft;
 
@@ -19,41 +19,35 @@ use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Challenger, ClaimResult, Holder, LeaseClaim, LeaseSnapshot};
 use supervise_core::spec::SavePolicy;
 
-/// The counter that is written in place.
 const BEAT: &str = "beat";
-/// Its length, so that it is overwritten whole.
+/// Its length, so that it is overwritten completely.
 const DIGITS: usize = 20;
-/// While a holder is waited for, the lease is looked at this often.
 const LOOK: Duration = Duration::from_millis(500);
-/// Times in a row that somebody else makes the directory that we would, and is not to be seen in it: at first one who was faster, then
-/// for longer than a mount shows an old listing.
+/// How often in a row the term's directory may exist already without its winner being visible: first because another
+/// supervisor was faster, then for longer than a mount shows an old listing.
 const BEATEN: u32 = 200;
 const SOON: u32 = 10;
-/// Terms whose winner left no word and that are passed over to find who came before.
+/// Terms without a holder file that are skipped to find the previous holder.
 const SILENT: usize = 4;
 
-/// The lease of the present term.
 #[derive(Debug)]
 pub(super) struct HeldLease {
     dir: Utf8PathBuf,
     holder: Holder,
     beat: Option<File>,
-    /// When the look began by which it was won; 0: it is gone on with.
+    /// Start of the check by which it was won; 0: taken over from another I/O worker.
     looked: Tick,
 }
 
-/// How an attempt to take it ended.
 #[derive(Debug)]
 pub(super) enum LeaseAttempt {
-    /// It is ours.
     Won(Box<HeldLease>),
-    /// Somebody holds it.
     Held(String),
-    /// Whoever asked is gone: nothing was taken.
+    /// The requester has exited: nothing was taken.
     Nobody,
 }
 
-/// Place where the terms of a run are won: on the checkpoint root's own file system.
+/// Directory where the terms of a run are won: on the checkpoint root's own file system.
 #[must_use]
 pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
     match (saves, root) {
@@ -63,7 +57,7 @@ pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path
     }
 }
 
-/// A claim of this process.
+/// The claim of this process.
 #[must_use]
 pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> LeaseClaim {
     LeaseClaim {
@@ -77,8 +71,8 @@ pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> LeaseClaim {
 }
 
 impl HeldLease {
-    /// Wins the next term, or waits until it is known that somebody lives. `copied`: the directory bears another
-    /// place's name. `gone`: nobody waits for the answer any more.
+    /// Wins the next term, or waits until a holder is known to be running. `copied`: the directory names another
+    /// path. `gone`: whether the requester has exited.
     pub(super) fn take(
         dir: &Utf8Path,
         claim: &LeaseClaim,
@@ -99,14 +93,13 @@ impl HeldLease {
             match challenger.look(from, now, found.seen(claim, copied), claim) {
                 ClaimResult::Take(term) => match Self::win(dir, claim, term, from) {
                     Ok(Some(mut lease)) => {
-                        // Nobody would ever renew it.
                         if gone() {
                             lease.release()?;
                             return Ok(LeaseAttempt::Nobody);
                         }
                         return Ok(LeaseAttempt::Won(Box::new(lease)));
                     }
-                    // Somebody was faster: look again at who it is.
+                    // Another supervisor was faster: check again who it is.
                     Ok(None) if beaten < BEATEN => {
                         beaten += 1;
                         std::thread::sleep(if beaten <= SOON { LOOK / 10 } else { LOOK });
@@ -134,7 +127,7 @@ impl HeldLease {
         }
     }
 
-    /// Makes the directory of a term; `None` where it is there already.
+    /// Creates the directory of a term; `None` if it exists already.
     fn win(dir: &Utf8Path, claim: &LeaseClaim, term: Term, looked: Tick) -> io::Result<Option<Self>> {
         let mut lease = Self {
             dir: dir.to_owned(),
@@ -145,7 +138,6 @@ impl HeldLease {
         Ok(draft::place(&mut lease)?.then_some(lease))
     }
 
-    /// The lease of a term that another I/O worker won.
     pub(super) fn adopt(dir: &Utf8Path, term: Term) -> Result<Self, ActError> {
         let own = dir.join(term.to_string());
         let at = |e: &io::Error| disk_error(&format!("going on with the lease in {own}"), e);
@@ -162,7 +154,7 @@ impl HeldLease {
         })
     }
 
-    /// The first word of a holder, in the directory of its term or in what becomes that.
+    /// Writes the first holder file, into the term's directory or its draft.
     fn write_into(&mut self, dir: &Utf8Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(PRIVATE);
@@ -170,17 +162,15 @@ impl HeldLease {
         self.write_in(dir)
     }
 
-    /// The directory of the term.
     pub(super) fn own_dir(&self) -> Utf8PathBuf {
         self.dir.join(self.holder.term.to_string())
     }
 
-    /// When the look began by which it was won, by the clock of the boot.
+    /// Start of the check by which it was won, by the boot clock.
     pub(super) fn looked(&self) -> Tick {
         self.looked
     }
 
-    /// The term.
     pub(super) fn term(&self) -> Term {
         self.holder.term
     }
@@ -198,7 +188,7 @@ impl HeldLease {
         write_whole(&dir.join(HOLDER), text.as_bytes(), PRIVATE)
     }
 
-    /// Shows that the holder lives. `Ok(Some(who))`: the lease is another's.
+    /// Renews the lease. `Ok(Some(who))`: another supervisor has it.
     pub(super) fn bump(&mut self) -> Result<Option<String>, ActError> {
         let at = |e: &io::Error| disk_error(&format!("renewing the lease in {}", self.dir), e);
         let newest = terms(&self.dir).map_err(|e| at(&e))?.pop().unwrap_or_default();
@@ -212,14 +202,13 @@ impl HeldLease {
         }
         self.holder.counter += 1;
         match self.write() {
-            // What is overwritten in place needs no room, and is looked at as well.
+            // Overwriting in place needs no space and is checked as well.
             Err(e) if self.beat.is_some() && is_full(&e) => tracing::warn!("{}", at(&e).what),
             written => written.map_err(|e| at(&e))?,
         }
         Ok(None)
     }
 
-    /// Gives the lease back.
     pub(super) fn release(&mut self) -> Result<(), ActError> {
         self.holder.released = true;
         self.write()
@@ -227,15 +216,13 @@ impl HeldLease {
     }
 }
 
-/// The file that is made anew found no room; the counter before it was written.
+/// No space for a new `holder.json`; the counter in `beat` was written before.
 fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Statements of a holder about itself.
 const HOLDER: &str = "holder.json";
 
-/// Content of the lease's directory.
 struct LeaseContents {
     newest: Term,
     holder: Option<Holder>,
@@ -270,7 +257,7 @@ impl LeaseContents {
             newest: self.newest,
             holder: self.holder.as_ref(),
             beat: self.beat,
-            // Our own: an I/O worker of this process won that term, and died before it could say so.
+            // Our own term: an I/O worker of this process won it and died before it could answer.
             alive: here.and_then(|h| match h.proc == claim.proc {
                 true => Some(false),
                 false => crate::process::sight(h.proc),
@@ -280,7 +267,7 @@ impl LeaseContents {
     }
 }
 
-/// The newest holder, and how long ago it showed that it lives: by the clock of the file system, which may not be ours.
+/// The newest holder and the time since its last heartbeat, by the file system's clock, which may differ from ours.
 pub(super) fn last_sign(dir: &Utf8Path) -> Option<(Holder, Ms)> {
     let found = LeaseContents::look(dir).ok()?;
     let own = dir.join(found.newest.to_string());
@@ -290,7 +277,7 @@ pub(super) fn last_sign(dir: &Utf8Path) -> Option<(Holder, Ms)> {
     Some((found.holder?, Ms(u64::try_from(silent.as_millis()).unwrap_or(u64::MAX))))
 }
 
-/// The terms that were won, oldest first. Only what a supervisor would have made counts, and it is a directory.
+/// The terms that were won, oldest first. Only directories with names that a supervisor would choose count.
 fn terms(dir: &Utf8Path) -> io::Result<Vec<Term>> {
     let mut out = Vec::new();
     let entries = dir.read_dir_utf8().map_err(|e| match e.kind() {

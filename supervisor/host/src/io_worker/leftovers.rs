@@ -1,4 +1,5 @@
-//! Leftovers of a run: steps that went aside, and the directories of its attempts. Listed and, when a person says so, deleted.
+//! Leftovers of a run: steps that were moved aside, and the directories of its attempts. Listed, and deleted at the
+//! operator's request.
 
 use super::files::{SMALL, read_small};
 use super::protocol::{Leftover, LeftoverKind};
@@ -14,12 +15,11 @@ use supervise_core::id::AttemptNo;
 
 /// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
-/// Directories below a leftover that are measured; what is deeper counts nothing.
+/// Depth to which leftovers are measured; deeper files do not count.
 const DEEPEST: usize = 32;
 /// Directories whose entries are leftovers, below the store.
 const ASIDE: [&str; 2] = ["aside", "aside/foreign"];
 
-/// Beside each step that went aside.
 #[derive(Debug, Default, Deserialize)]
 struct Note {
     #[serde(default)]
@@ -30,21 +30,21 @@ struct Note {
     why: Option<String>,
 }
 
-/// Lists them: what is aside by name, then the attempts by number. `store`: where steps go aside.
+/// Lists leftovers: steps moved aside by name, then attempts by number. `store`: where steps are moved aside.
 ///
 /// # Errors
-/// The system's, where a directory cannot be read.
+/// The system's, if a directory cannot be read.
 pub(super) fn list(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, ActError> {
     let at = |e: io::Error| disk_error(&format!("listing what {run_dir} keeps"), &e);
     let mut out = Vec::new();
     for dir in ASIDE {
-        // A link leads out of what is ours.
+        // A link leads out of our own directories.
         if store.join(dir).is_symlink() {
             continue;
         }
         for name in names(&store.join(dir)).map_err(at)? {
             let place = Utf8Path::new(dir).join(&name);
-            // The notes go with what they are about; `foreign` is the other directory.
+            // Notes belong to their step; `foreign` is the other directory.
             if ASIDE.iter().any(|other| place == *other) || is_note(store, &place) {
                 continue;
             }
@@ -66,7 +66,7 @@ fn aside(store: &Utf8Path, place: Utf8PathBuf) -> io::Result<Option<Leftover>> {
     let note = read_small(&note_of(&store.join(&place)), SMALL)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Note>(&bytes).ok());
-    // Without a note nobody knows what it is worth: treated as whole.
+    // Without a note its worth is unknown, so it is treated as whole.
     let note = note.unwrap_or(Note {
         whole: true,
         ..Note::default()
@@ -79,7 +79,6 @@ fn aside(store: &Utf8Path, place: Utf8PathBuf) -> io::Result<Option<Leftover>> {
     leftover(store, place, kind, note.why)
 }
 
-/// `None`: it is gone meanwhile.
 fn leftover(
     base: &Utf8Path,
     place: Utf8PathBuf,
@@ -115,7 +114,7 @@ fn size(path: &Utf8Path, depth: usize) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Names in a directory, sorted; none where there is none. Names that are no text are none of ours.
+/// Names in a directory, sorted; empty if the directory does not exist. Names that are not UTF-8 are not ours.
 fn names(dir: &Utf8Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -129,7 +128,6 @@ fn names(dir: &Utf8Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The attempt whose directory has this name.
 fn attempt_no(name: &str) -> Option<AttemptNo> {
     let no = name.parse::<u32>().ok()?;
     (name == format!("{no:04}")).then_some(AttemptNo(no))
@@ -143,10 +141,11 @@ fn is_note(store: &Utf8Path, place: &Utf8Path) -> bool {
     place.extension() == Some("json") && fs::symlink_metadata(store.join(place)).is_ok_and(|m| m.is_file())
 }
 
-/// Deletes leftovers by their places, as [`list`] told them. Each leaves its directory first, so that none is ever half there.
+/// Deletes leftovers by their paths from [`list`]. Each is renamed out of its directory first, so that none is seen
+/// half deleted.
 ///
 /// # Errors
-/// A place is none of a leftover's, or the system's; those before it are deleted then.
+/// A path that is not a leftover's, or the system's; earlier ones are deleted then.
 pub(super) fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: &[Utf8PathBuf]) -> Result<(), ActError> {
     let bin = store.join("pruned");
     for place in places {
@@ -154,7 +153,7 @@ pub(super) fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: &[Utf8PathBuf
         let path = base.join(place);
         let deleted = match base == store {
             true => through(&bin, &path),
-            // Not on the root's file system where `run_dir` was set.
+            // Not on the root's file system if `run_dir` was set.
             false => remove_tree(&path),
         };
         deleted
@@ -178,7 +177,7 @@ fn through(bin: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
     remove_tree(&to)
 }
 
-/// The directory that a place is below. Only a plain name directly where leftovers stand is one.
+/// The directory that contains a leftover. Only a plain name directly below a directory of leftovers is accepted.
 fn base<'a>(run_dir: &'a Utf8Path, store: &'a Utf8Path, place: &Utf8Path) -> io::Result<&'a Utf8Path> {
     let is_plain = place.components().all(|c| matches!(c, Utf8Component::Normal(_)));
     let dir = place.parent().map_or("", Utf8Path::as_str);

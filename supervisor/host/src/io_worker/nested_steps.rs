@@ -1,12 +1,12 @@
-//! Steps that stand one level below a root: releases of trainers saved them there, and a root that holds them is not empty.
+//! Steps one level below a root, where some releases of trainers saved them: a root that contains them is not empty.
 
 use camino::Utf8Path;
 
-/// Directories of a root, and entries of each, that are looked at.
 const DIRS: usize = 100;
 const ENTRIES: usize = 10_000;
 
-/// Names below the directories of a root that only a step has, in words. What cannot be listed is left out.
+/// Names below the root's directories that only a step has, as a remark. Directories that cannot be listed are
+/// skipped.
 #[must_use]
 pub fn nested_steps(root: &Utf8Path, is_step: &dyn Fn(&str) -> bool) -> Option<String> {
     let dirs = root.read_dir_utf8().ok()?.flatten();

@@ -1,6 +1,7 @@
-//! Steps of other users under a root: named, and kept out of everything else.
+//! Steps of other users under a root: reported, and excluded from everything else.
 //!
-//! What they hold is neither read nor compared with: a step that anybody may plant must not decide what this run's own are worth.
+//! Their contents are neither read nor compared with: a step that any user may plant must not influence the verdict
+//! on this run's own.
 
 use super::proof_cache::ProofCache;
 use super::scan::RootProver;
@@ -11,13 +12,14 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Verdict};
 
 impl RootProver {
-    /// As [`Prover::refuse_others`], before steps are looked into. Steps that the journal knows are left for later: their pins are not
-    /// known yet.
+    /// Like [`RootProver::refuse_others`], before steps are opened. Steps in the journal are left for later: their
+    /// pins are not known yet.
     pub(super) fn refuse_listed_others(&mut self) {
         self.refuse_where(|prover, id| !prover.own.contains_key(id.0.as_str()));
     }
 
-    /// Takes steps that hold files of other users out of the fold, unless a person named them or the journal knows them as they are.
+    /// Excludes steps that hold files of other users, unless the operator named them or the journal records them
+    /// unchanged.
     pub(super) fn refuse_others(&mut self) {
         self.refuse_where(|prover, id| !prover.is_known(id, Depth::Structure));
     }
@@ -37,7 +39,6 @@ impl RootProver {
         }
     }
 
-    /// Hears of the steps of others anew: their owners may have changed.
     pub(super) fn reconsider_others(&mut self) {
         let names: Vec<String> = self.cache.refused.keys().map(ToString::to_string).collect();
         for name in names {
@@ -45,7 +46,6 @@ impl RootProver {
         }
     }
 
-    /// What is said of them.
     pub(super) fn others(&mut self, depth: Depth) -> Vec<CheckpointSummary> {
         let ProofCache { steps, refused, .. } = &mut self.cache;
         let say = |(name, other): (&Utf8PathBuf, &OthersStep)| {
@@ -56,7 +56,7 @@ impl RootProver {
     }
 }
 
-/// It is not whole for this run, whatever stands in it.
+/// It is not whole for this run, whatever it contains.
 fn refused_summary(blank: CheckpointSummary, other: &OthersStep) -> CheckpointSummary {
     let (step, uid) = (other.step, other.uid);
     let detail = format!(

@@ -1,4 +1,4 @@
-//! Modules of the user's own: Python packages in the working directory of a run, or beside its launch script.
+//! The user's own modules: Python packages in a run's working directory, or beside its launch script.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -8,12 +8,10 @@ use supervise_checkpoint::pickle::danger::is_library;
 use supervise_core::checkpoint::CheckpointSummary;
 use supervise_core::spec::RunSpec;
 
-/// Entries of a directory that are looked at for the first Python file.
 const ENTRIES: usize = 4096;
-/// Scripts of a command that are looked at.
 const SCRIPTS: usize = 8;
 
-/// Says of each step which of the modules that it names are the user's own.
+/// Notes for each step which of the modules it names are the user's own.
 pub fn name_own_modules(spec: &RunSpec, steps: &mut [CheckpointSummary]) {
     let words = spec.command.iter().chain(spec.trainer_command());
     let dirs = directories(&spec.cwd, words.map(String::as_str));
@@ -36,14 +34,13 @@ pub fn name_own_modules(spec: &RunSpec, steps: &mut [CheckpointSummary]) {
 
 fn is_own(dirs: &[Utf8PathBuf], top: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    // A folder of data may have a library's name.
+    // A data directory may have a library's name.
     if top.is_empty() || !top.chars().all(is_name) || top.starts_with("__") || is_library(top) {
         return false;
     }
     dirs.iter().any(|dir| holds(dir, top))
 }
 
-/// The working directory, and those of the scripts that the command names.
 fn directories<'w>(cwd: &Utf8Path, words: impl Iterator<Item = &'w str>) -> Vec<Utf8PathBuf> {
     let scripts = words.filter(|word| [".py", ".sh"].iter().any(|end| word.ends_with(end)) && !word.starts_with('-'));
     let beside = scripts
@@ -58,7 +55,7 @@ fn directories<'w>(cwd: &Utf8Path, words: impl Iterator<Item = &'w str>) -> Vec<
     out
 }
 
-/// A package or a module of this name is there, and nobody else put it there.
+/// Returns true if there is a package or module of this name that no other user could have put there.
 fn holds(dir: &Utf8Path, top: &str) -> bool {
     let is_ours = |path: &Utf8Path| {
         let me = nix::unistd::geteuid().as_raw();

@@ -1,7 +1,7 @@
-//! The places of a living term: whether they still are what was opened.
+//! The paths of the current term: whether they are still what was opened.
 //!
-//! A run's directory can be moved, replaced or deleted under a living supervisor; what comes to stand in its place may be
-//! somebody else's. Each is held open and compared with what its path leads to now.
+//! A run's directory can be moved, replaced or deleted under a running supervisor, and what replaces it may belong to
+//! another run. Each path is held open and compared with what it leads to now.
 
 use super::files::named;
 use super::write::disk_error;
@@ -13,7 +13,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::ActError;
 
-/// Directories and files that a term stands on.
 #[derive(Debug)]
 pub(super) struct PathGuard {
     places: Vec<PinnedPath>,
@@ -23,13 +22,13 @@ pub(super) struct PathGuard {
 struct PinnedPath {
     what: &'static str,
     path: Utf8PathBuf,
-    /// `None` where another I/O worker opened it and something else stands there by now.
+    /// `None` if another I/O worker opened it and the path leads to something else by now.
     held: Option<File>,
     ino: u64,
 }
 
 impl PathGuard {
-    /// Holds what the paths lead to. `known`: the inodes that an earlier I/O worker opened, in the same order.
+    /// Opens the paths. `known`: the inodes that an earlier I/O worker opened, in the same order.
     pub(super) fn hold(paths: [(&'static str, Utf8PathBuf); 3], known: &[u64]) -> Result<Self, ActError> {
         let mut places = Vec::new();
         for (n, (what, path)) in paths.into_iter().enumerate() {
@@ -39,14 +38,13 @@ impl PathGuard {
         Ok(Self { places })
     }
 
-    /// The inodes, for an I/O worker that goes on.
     pub(super) fn inodes(&self) -> Vec<u64> {
         self.places.iter().map(|p| p.ino).collect()
     }
 
-    /// The first place that is not where it was, in words.
+    /// The first path that was moved or replaced, as a message.
     ///
-    /// An error is no answer: nothing was seen.
+    /// If a path cannot be checked, that is an error, not an answer.
     pub(super) fn moved(&self) -> Result<Option<String>, ActError> {
         for place in &self.places {
             let moved = place.moved();
@@ -107,7 +105,7 @@ impl PinnedPath {
     }
 }
 
-/// The path leads nowhere: an answer of the file system, not a failure of it.
+/// The path does not exist: an answer of the file system, not a failure of it.
 fn is_away(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }
@@ -175,7 +173,7 @@ mod tests {
     fn a_look_that_fails_says_nothing() {
         let (_keep, dir) = laid();
         let held = ground(&dir, &[]);
-        // A name that is too long is an error of another kind than one that is not there.
+        // A name that is too long is a different error from a missing file.
         let mut place = held.places.into_iter().next().unwrap();
         place.path = dir.join("x".repeat(300));
         assert!(place.moved().is_err());

@@ -1,4 +1,4 @@
-//! Single looks at paths, for whoever prepares a run: a mount that hangs keeps a worker, and nobody else.
+//! Single path queries while a run is prepared: a hanging mount blocks only the I/O worker.
 
 use super::files::{open_regular, read_small};
 use super::judged::trust_here;
@@ -17,112 +17,96 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
-/// Steps whose size is looked at, newest first.
 const STEPS: usize = 4;
-/// Nothing may come out of a pipe for this long.
+/// How long a pipe may stay silent.
 const PIPE: Duration = Duration::from_secs(10);
-/// Files that are counted in one step.
 const FILES: usize = 200_000;
 
-/// One thing to be looked at. Links are followed, except by [`Look::Link`].
+/// A query. Links are followed, except by [`PathQuery::Link`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathQuery {
-    /// The entry there.
     Kind(Utf8PathBuf),
-    /// The user whose it is.
     Owner(Utf8PathBuf),
     /// Whether it may be acted on.
     Trust(Utf8PathBuf),
     /// The same, and the first bytes of what was judged: a regular file.
     ReadJudged(Utf8PathBuf, u64),
-    /// Place where a link leads; no link is an error.
+    /// Where a link leads; anything else is an error.
     Link(Utf8PathBuf),
-    /// The path with all links followed.
+    /// The path with all links resolved.
     Canonical(Utf8PathBuf),
-    /// The first bytes of a file, at most so many.
+    /// The first bytes of a file, up to this many.
     Read(Utf8PathBuf, u64),
-    /// The first bytes of a regular file; nothing is waited for.
+    /// The first bytes of a regular file; never blocks.
     ReadSmall(Utf8PathBuf, u64),
-    /// Names in a directory that begin so, at most so many.
+    /// Names in a directory with this prefix, up to this many.
     Names(Utf8PathBuf, String, usize),
-    /// True if a program may be executed.
+    /// Whether a program may be executed.
     Execute(Utf8PathBuf),
-    /// True if files may be made in a directory.
+    /// Whether files may be created in a directory.
     Write(Utf8PathBuf),
-    /// Bytes that the file system has left for us.
+    /// Free space for this user, in bytes.
     Free(Utf8PathBuf),
-    /// Bytes in use, and bytes that there are for us, of a file system.
+    /// Used bytes of a file system, and its size.
     Usage(Utf8PathBuf),
-    /// Space for checkpoints in a root whose steps' names begin so.
+    /// Space for checkpoints in a root whose steps have this name prefix.
     Room(Utf8PathBuf, Option<String>),
-    /// Makes a directory, and writes a file in it.
+    /// Creates a directory, and writes a file in it.
     Make(Utf8PathBuf),
-    /// The room on the disk of a checkpoint root, by what it counts and by a small file that is made and removed.
+    /// Free space on a checkpoint root's disk: as reported, and as shown by creating and removing a small file.
     Disk {
-        /// The root.
         root: Utf8PathBuf,
-        /// The run directory, where the file is made if it stands on the same disk.
+        /// The run directory; the file is created there if it is on the same disk.
         run_dir: Utf8PathBuf,
-        /// Bytes that a save needs; 0: no file is made.
+        /// Bytes that a save needs; 0: no file is created.
         bytes: u64,
     },
 }
 
-/// Sighting.
+/// Answer to a [`PathQuery`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathAnswer {
-    /// It is so, or was done.
     Yes,
-    /// A directory, a file, or something else.
     Kind(PathKind),
-    /// The number of a user.
     Owner(u32),
-    /// Whether it may be acted on.
     Trust(PathTrust),
-    /// The same, and text as in [`Seen::Text`].
+    /// Whether it may be acted on, and text as in [`PathAnswer::Text`].
     Judged(PathTrust, String, bool),
-    /// A path.
     Path(Utf8PathBuf),
-    /// Text, and whether it is exactly what was read; bytes that are no text are replaced.
+    /// Text, and whether it is exactly what was read; invalid UTF-8 is replaced.
     Text(String, bool),
-    /// Names.
     Names(Vec<String>),
-    /// Bytes; `None`: the file system tells nothing.
+    /// Bytes; `None`: the file system does not report them.
     Free(Option<u64>),
-    /// Bytes in use, and bytes that there are; `None`: the file system tells nothing.
+    /// Bytes in use, and bytes in total; `None`: the file system does not report them.
     Usage(Option<(u64, u64)>),
-    /// Space for checkpoints; `None`: the file system tells nothing.
+    /// `None`: the file system does not report it.
     Room(Option<SaveSpace>),
-    /// The room on a disk.
     Disk(DiskRoom),
 }
 
-/// Entry at a path.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathKind {
-    /// A directory.
     Dir,
-    /// A regular file.
     File,
-    /// A device, FIFO or socket.
     Other,
 }
 
-/// Free space, and the space that a step takes.
+/// Free space, and the size of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveSpace {
-    /// Bytes that the file system has left for us.
+    /// Free space for this user, in bytes.
     pub free: u64,
-    /// Bytes of the largest of the newest steps; 0 where there is none.
+    /// Size of the largest of the newest steps, in bytes; 0 if there is none.
     pub step: u64,
-    /// Steps that stand there.
     pub steps: u32,
 }
 
-/// An error of the system's that went through a pipe.
+/// A system error that was sent through a pipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathError {
     number: Option<i32>,
@@ -148,7 +132,7 @@ impl From<PathError> for io::Error {
 }
 
 impl PathQuery {
-    /// The path that is looked at.
+    /// The path that is queried.
     #[must_use]
     pub fn path(&self) -> &Utf8Path {
         match self {
@@ -161,7 +145,7 @@ impl PathQuery {
         }
     }
 
-    /// Looks. `working` hears now and then that a long look gets on.
+    /// Runs the query. `working` is called now and then during a long one.
     ///
     /// # Errors
     /// The system's.
@@ -198,10 +182,10 @@ impl PathQuery {
     }
 }
 
-/// Reads a file, or a pipe (`<(…)` of a shell) as long as it gets on. `patience`: how long nothing may come out of it.
+/// Reads a file, or a pipe (`<(…)` of a shell) as long as data arrives. `patience`: how long a pipe may stay silent.
 fn read(path: &Utf8Path, limit: u64, patience: Duration, working: &mut dyn FnMut(u64) -> bool) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
-    // A pipe that nobody writes into would keep us for ever.
+    // A pipe without a writer would block forever.
     let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let mut bytes = Vec::new();
     if file.metadata()?.is_file() {
@@ -211,7 +195,7 @@ fn read(path: &Utf8Path, limit: u64, patience: Duration, working: &mut dyn FnMut
     let mut last = Instant::now();
     let mut file = file.take(limit);
     loop {
-        // Without a writer yet there is nothing to read, and no end.
+        // Before a writer opens it, there is nothing to read and no end of file.
         let mut fds = [PollFd::new(file.get_ref().as_fd(), PollFlags::POLLIN)];
         let ready = poll(&mut fds, PollTimeout::from(100_u8)).map_err(io::Error::from)? > 0;
         let before = bytes.len();
@@ -230,7 +214,6 @@ fn read(path: &Utf8Path, limit: u64, patience: Duration, working: &mut dyn FnMut
     }
 }
 
-/// The directory that a path lies in.
 fn above(path: &Utf8Path) -> &Utf8Path {
     match path.parent() {
         Some(dir) if !dir.as_str().is_empty() => dir,
@@ -273,14 +256,14 @@ fn may(path: &Utf8Path, how: AccessFlags) -> io::Result<PathAnswer> {
     Ok(PathAnswer::Yes)
 }
 
-/// A file system that counts no blocks (some of the kernel's own) tells nothing.
+/// A file system that reports no blocks (some of the kernel's own) reports no free space either.
 fn free(path: &Utf8Path) -> io::Result<Option<u64>> {
     let found = space(path)?;
     Ok((found.size > 0).then_some(found.free))
 }
 
 impl SaveSpace {
-    /// Looks at a root whose steps' names begin so. `None` where the file system does not tell.
+    /// Measures a root whose steps have this name prefix. `None`: the file system does not report free space.
     fn of(root: &Utf8Path, prefix: Option<&str>, working: &mut dyn FnMut(u64) -> bool) -> Option<Self> {
         let here = root.ancestors().find(|p| p.exists())?;
         let free = free(here).ok().flatten()?;
@@ -345,7 +328,7 @@ mod tests {
             scope.spawn(|| {
                 let mut to = OpenOptions::new().write(true).open(&pipe).unwrap();
                 std::io::Write::write_all(&mut to, b"a: 1\n").unwrap();
-                // The first part was read before the second is there.
+                // The first part was read before the second was written.
                 begun.wait();
                 std::io::Write::write_all(&mut to, b"b: 2\n").unwrap();
             });

@@ -1,5 +1,5 @@
-//! Work of an I/O worker before it is asked: looks into files as they are closed, judges a step that may have become
-//! complete, writes down what was proven. Any question comes first.
+//! Unrequested work of an I/O worker: reads files as they are closed, judges a step that may be complete now, writes
+//! proof records. Requests come first.
 
 use super::scan::RootProver;
 use super::tree::WalkMode;
@@ -10,40 +10,36 @@ use supervise_checkpoint::{FileKind, RequiredFile};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Verdict};
 use supervise_core::event::ScanReport;
 
-/// A file that was closed is looked into after this: by then a later write would show in its times.
+/// Delay after a file was closed before it is read: by then, a later write would show in its timestamps.
 const SETTLE: Duration = Duration::from_millis(25);
-/// If few files wait they are looked into after this, so that the end of a save is known at once; what that is worth
-/// is made sure of before it is written down.
+/// The delay if few files wait, so that the end of a save is known at once. They are read again before a proof record
+/// is written.
 const SOON: Duration = Duration::from_millis(5);
 const FEW: usize = 8;
-/// Files looked into before questions are listened for again.
 const BATCH: usize = 64;
-/// A step is judged when nothing changed in it for so long.
+/// A step is judged after this long without a change.
 const QUIET: Duration = Duration::from_millis(10);
-/// Judging takes this share of the time at most: one part in so many.
+/// Judging takes at most this share of the time: one part in so many.
 const SHARE: u32 = 4;
-/// A proof is written down when the answer is long told.
+/// Delay of writing a proof record, so that the answer is sent long before.
 const RECORD: Duration = Duration::from_millis(100);
 
-/// Looking for changes: how often at first, how seldom at most, and the share of the time it may take.
+/// Polling for changes: the first and the longest pause, and the share of the time that it may take.
 const POLL_FIRST: Duration = Duration::from_secs(1);
 const POLL_LAST: Duration = Duration::from_secs(60);
 const POLL_SHARE: u32 = 100;
-/// A file on a file system that tells nothing is looked into when it was left alone for this long.
+/// On a file system that does not report changes, a file is read after this long without a change, in nanoseconds.
 const LEFT_ALONE: i64 = 2_000_000_000;
 
-/// Steps that are followed up.
 const NEWEST: usize = 2;
-/// If changes are told, a file that is still written is told again when it is closed.
+/// If changes are reported, a file that is still being written is reported again when it is closed.
 pub(super) const TOLD: i64 = 0;
 
-/// Work that nobody asked for.
 #[derive(Debug, Default)]
 pub(super) struct Prefetch {
-    /// Files that were closed, oldest first; a path may stand in it twice.
+    /// Files that were closed, oldest first; a path may occur twice.
     closed: VecDeque<(Instant, Utf8PathBuf)>,
     changed: BTreeMap<CkptId, Instant>,
-    /// The last answer about each step.
     said: BTreeMap<CkptId, (Verdict, bool)>,
     record: Option<Instant>,
     whole: Vec<CheckpointSummary>,
@@ -51,24 +47,19 @@ pub(super) struct Prefetch {
     depth: Option<Depth>,
 }
 
-/// Result of being told of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathChange {
-    /// A directory that is not known yet.
     NewDir,
-    /// A path is gone.
     Gone,
-    /// Anything else.
     Plain,
 }
 
 impl Prefetch {
-    /// A path below a step was heard of.
     pub(super) fn told(&mut self, prover: &mut RootProver, path: &Utf8Path, closed: bool) -> PathChange {
         let Some(top) = path.iter().next() else {
             return PathChange::Plain;
         };
-        // A file that cannot be looked at is told by the next scan.
+        // The next scan reports a file that cannot be read.
         let Ok(Some(kind)) = prover.tree.look_at(path, &mut prover.cache) else {
             return PathChange::Plain;
         };
@@ -90,7 +81,6 @@ impl Prefetch {
         }
     }
 
-    /// A scan was answered.
     pub(super) fn scanned(&mut self, report: &ScanReport, depth: Depth) {
         self.depth = Some(depth);
         self.said = report.steps.iter().map(|c| (c.id.clone(), outcome(c))).collect();
@@ -99,12 +89,10 @@ impl Prefetch {
         self.record = Some(Instant::now() + RECORD);
     }
 
-    /// The file system tells nothing: changes are looked for.
     pub(super) fn poll_from_now_on(&mut self) {
         self.poll.get_or_insert(Instant::now() + POLL_FIRST);
     }
 
-    /// When there is something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         let closed = self.closed.front().map(|(at, _)| at);
         let changed = self.changed.values().min().filter(|_| self.closed.is_empty());
@@ -115,7 +103,7 @@ impl Prefetch {
             .copied()
     }
 
-    /// Does what is due, a little at a time. Answers whether a step changed its verdict.
+    /// Does a part of what is due. Returns whether a step's verdict changed.
     pub(super) fn work(&mut self, prover: &mut RootProver, asked: &dyn Fn() -> bool) -> bool {
         let now = Instant::now();
         let mut touched = false;
@@ -132,12 +120,11 @@ impl Prefetch {
         touched
     }
 
-    /// Writes what was proven and not written yet.
     pub(super) fn write_down(&mut self, prover: &mut RootProver) {
         self.record = None;
         let whole = std::mem::take(&mut self.whole);
         prover.record(&whole);
-        // What was read again before it was written down may say something else now.
+        // What was read again before it was recorded may differ now.
         for step in whole {
             self.changed.entry(step.id).or_insert_with(Instant::now);
         }
@@ -167,10 +154,10 @@ impl Prefetch {
             self.changed.remove(&id);
             let began = Instant::now();
             let summary = prover.cache.judge(&id, self.depth.unwrap_or(Depth::Structure), true);
-            // A step that is gone again is told as a change under the root.
+            // A step that was removed again is reported as a change under the root.
             let there = prover.tree.fact(&id.0).is_some();
             touched |= there && self.said.insert(id.clone(), outcome(&summary)) != Some(outcome(&summary));
-            // The next judgement of this step waits in proportion to what this one took.
+            // The next judgement of this step waits in proportion to the duration of this one.
             let pause = began.elapsed() * SHARE;
             if pause > QUIET {
                 self.changed.insert(id, Instant::now() + pause);
@@ -181,7 +168,7 @@ impl Prefetch {
 
     fn look_for_changes(&mut self, prover: &mut RootProver) -> bool {
         let (began, heard) = (Instant::now(), prover.cache.heard());
-        // What cannot be looked at now is told by the next scan.
+        // The next scan reports what cannot be read now.
         let _ = prover.refresh(WalkMode::Quick);
         self.noticed(prover, LEFT_ALONE);
         let pause = (began.elapsed() * POLL_SHARE).clamp(POLL_FIRST, POLL_LAST);
@@ -189,8 +176,8 @@ impl Prefetch {
         prover.cache.heard() != heard
     }
 
-    /// The tree was looked at without a word about it: what changed in the newest steps is followed up. `rest`: a file
-    /// that was touched within so many nanoseconds may still be written.
+    /// Follows changes of the newest steps that a walk found. `rest`: a file touched within so many nanoseconds may
+    /// still be written.
     pub(super) fn noticed(&mut self, prover: &RootProver, rest: i64) {
         let (now, clock) = (Instant::now(), prover.clock.now());
         let rests = |f: &FileFact| clock.saturating_sub(f.mtime.max(f.ctime)) >= rest;
@@ -208,12 +195,12 @@ impl Prefetch {
     }
 }
 
-/// Changes that the driver wants to hear of.
+/// Changes that the supervisor needs to know.
 fn outcome(c: &CheckpointSummary) -> (Verdict, bool) {
     (c.verdict, c.proven.is_some())
 }
 
-/// How a file is read that needs no other one beside it.
+/// How a file is read that can be checked on its own.
 fn explains_itself(path: &Utf8Path) -> Option<FileKind> {
     let kind = FileKind::of(path.as_str());
     let json = matches!(
@@ -224,7 +211,7 @@ fn explains_itself(path: &Utf8Path) -> Option<FileKind> {
 }
 
 impl RootProver {
-    /// Looks into files of which nothing is known yet, by what their names promise.
+    /// Reads files without a report, by what their names promise.
     fn look_into(&mut self, paths: &[Utf8PathBuf]) {
         let mut steps: BTreeMap<CkptId, Vec<RequiredFile>> = BTreeMap::new();
         for path in paths {

@@ -1,8 +1,8 @@
-//! A small file that shows whether a full disk, or a quota, lets something be written again.
+//! A small file that shows whether a full disk, or a full quota, can be written to again.
 //!
-//! What a file system counts is not all: quotas of a user or a project, and what is kept back, show only when something is written. So
-//! after a refusal, and only while nothing runs, one file is made and given a little room. Its name goes before it gets any, so that
-//! nothing is left of it whatever happens.
+//! Free space alone is not enough: user and project quotas and reserved blocks show only in a write. So after a
+//! refusal, and only while nothing is running, one file is created and given a little space. It is unlinked before
+//! that, so that nothing is left of it whatever happens.
 
 use crate::system::space;
 use camino::Utf8Path;
@@ -13,24 +13,23 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-/// The room that is asked for at most.
+/// Most space that is requested.
 const MOST: u64 = 1 << 20;
-/// Name of the file.
 const NAME: &str = ".supervise-probe";
 
-/// The room of a disk.
+/// Free space of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskRoom {
-    /// Bytes that are left for us; `None`: the file system does not tell.
+    /// Free space for this user, in bytes; `None`: the file system does not report it.
     pub free: Option<u64>,
-    /// Files that may be made; `None`: it does not count them.
+    /// Free inodes; `None`: the file system does not count them.
     pub files: Option<u64>,
-    /// True if a small file could be made and given room; `None`: that was not tried, or there is no answer.
+    /// Whether a small file could be created and given space; `None`: not tried, or inconclusive.
     pub works: Option<bool>,
 }
 
 impl DiskRoom {
-    /// Asks the disk of a checkpoint root. `bytes`: what a save needs; 0: nothing is written.
+    /// Checks the disk of a checkpoint root. `bytes`: what a save needs; 0: nothing is written.
     ///
     /// # Errors
     /// The system's.
@@ -47,7 +46,7 @@ impl DiskRoom {
     }
 }
 
-/// The run directory where it stands on the same disk: nobody lists that. Else the root.
+/// The run directory if it is on the same disk, since no other program lists it; otherwise the root.
 fn place<'p>(root: &'p Utf8Path, run_dir: &'p Utf8Path) -> &'p Utf8Path {
     let disk = |path: &Utf8Path| fs::metadata(path).map(|m| m.dev()).ok();
     match disk(run_dir).is_some_and(|d| Some(d) == disk(root)) {
@@ -58,7 +57,7 @@ fn place<'p>(root: &'p Utf8Path, run_dir: &'p Utf8Path) -> &'p Utf8Path {
 
 fn probe(dir: &Utf8Path, bytes: u64) -> Option<bool> {
     let path = dir.join(NAME);
-    // One that was killed between making it and taking its name away left it.
+    // Left by a process that was killed between creating and unlinking it.
     let left = fs::remove_file(&path);
     if left.is_err_and(|e| e.kind() != io::ErrorKind::NotFound) {
         return None;
@@ -74,7 +73,7 @@ fn probe(dir: &Utf8Path, bytes: u64) -> Option<bool> {
         Err(e) => return is_full(&e).then_some(false),
     };
     let gone = fs::remove_file(&path);
-    // The raw call: the library's writes every block itself where a file system cannot do it.
+    // The raw call: the library's version writes every block itself if a file system lacks support.
     let given = fallocate(&file, FallocateFlags::empty(), 0, bytes);
     drop(file);
     gone.ok()?;
@@ -85,7 +84,6 @@ fn probe(dir: &Utf8Path, bytes: u64) -> Option<bool> {
     }
 }
 
-/// The disk or a quota is full.
 pub(super) fn is_full(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
@@ -100,7 +98,6 @@ mod tests {
         let (_keep, root) = temp_dir();
         let run_dir = root.join(".supervise");
         fs::create_dir(&run_dir).unwrap();
-        // As one that was killed leaves it.
         fs::write(run_dir.join(NAME), "").unwrap();
         let room = DiskRoom::of(&root, &run_dir, 1 << 40).unwrap();
         assert_ne!(room.works, Some(false));

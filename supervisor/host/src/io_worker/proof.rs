@@ -1,7 +1,7 @@
-//! Proving files: the one place where a checkpoint's bytes are read.
+//! Proves files: the only code that reads a checkpoint's bytes.
 //!
-//! Many files are looked into at once where there are many; a large one is read by itself. Files that another file
-//! describes wait for it. What was not read because the caller called it off is left out of the answer.
+//! Small files are distributed to several readers; a large one is read by all of them. Files described by another
+//! file wait for it. Files not read because the caller cancelled are left out of the answer.
 
 mod digest;
 
@@ -18,15 +18,14 @@ use supervise_checkpoint::{
 };
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
-/// Readers of a proof that somebody waits for.
+/// Readers of a proof that a request waits for.
 const READERS: usize = 2;
-/// The least memory that is given to a proof: less would refuse files of every run.
+/// The least memory for a proof: with less, files of every run would be refused.
 const LEAST: usize = 4 << 20;
-/// A pickle and its values take so many times its bytes, where values are small.
+/// A pickle with small values takes this many times its size in memory.
 const TIMES: u64 = 9;
-/// Fewer files than this are not shared among readers.
 const FEW: usize = 2;
-/// A file larger than this is read by itself, with all readers.
+/// A larger file is read alone, with all readers.
 const LARGE: u64 = 8 << 20;
 
 /// Proves files of one directory.
@@ -37,7 +36,6 @@ pub struct FileProver {
     limits: InspectLimits,
 }
 
-/// One file to be proven, and how deep.
 #[derive(Debug, Clone)]
 pub(super) struct ProofRequest<'n> {
     pub(super) need: &'n RequiredFile,
@@ -45,7 +43,7 @@ pub(super) struct ProofRequest<'n> {
 }
 
 impl FileProver {
-    /// For files below `root`; somebody waits for them.
+    /// For files below `root`, with a request waiting.
     #[must_use]
     pub fn new(root: &Utf8Path) -> Self {
         Self {
@@ -55,14 +53,15 @@ impl FileProver {
         }
     }
 
-    /// Names in the files that nobody knows do not condemn them: the run asks about it, and knows which files it wrote.
+    /// An unknown name in a pickle does not make its file unsafe by itself: the run asks about it, and knows which files
+    /// it wrote.
     #[must_use]
     pub fn that_asks(mut self) -> Self {
         self.limits.asks = true;
         self
     }
 
-    /// Takes this much memory at most, all readers together; 0 changes nothing.
+    /// Limits memory, for all readers together; 0 changes nothing.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         if let Some(bytes) = usize::try_from(bytes).ok().filter(|b| *b > 0) {
@@ -71,14 +70,14 @@ impl FileProver {
         self
     }
 
-    /// Nobody waits: one reader, and what is read does not push other files out of memory where the kernel knows how.
+    /// No request waits: uses one reader and, if the kernel supports it, keeps other files cached.
     #[must_use]
     pub fn in_background(mut self) -> Self {
         self.readers = 1;
         self
     }
 
-    /// Proves all files to one depth. `tell` hears how many bytes were read of how many, and may call it off.
+    /// Proves all files to one depth. `tell` receives the bytes read and the total, and may cancel.
     pub fn prove(
         &self,
         needs: &[RequiredFile],
@@ -94,7 +93,7 @@ impl FileProver {
             .collect()
     }
 
-    /// The same with a depth for each file; reports come with the number of their wish.
+    /// Like [`Self::prove`], with a depth for each file; reports come with the index of their request.
     pub(super) fn prove_each(
         &self,
         wishes: &[ProofRequest<'_>],
@@ -122,7 +121,6 @@ impl FileProver {
         out
     }
 
-    /// Bytes that are to be read in full.
     fn bytes_of(&self, wishes: &[ProofRequest<'_>]) -> u64 {
         wishes
             .iter()
@@ -134,7 +132,7 @@ impl FileProver {
         fs::symlink_metadata(self.root.join(&wish.need.path)).map_or(0, |m| m.len())
     }
 
-    /// Content of the describing files: from their reports where they were just read, else by looking.
+    /// Content of the describing files: from reports that were just made, otherwise read now.
     fn descriptions(
         &self,
         described: &[Numbered<'_>],
@@ -157,17 +155,16 @@ impl FileProver {
     }
 }
 
-/// Read into memory wholly before anything is known of it.
+/// Returns true if files of this kind are read into memory as a whole.
 fn is_read_at_once(kind: FileKind) -> bool {
     matches!(kind, FileKind::Pickle | FileKind::DcpMetadata)
 }
 
-/// A wish and its number.
 type Numbered<'w> = (usize, &'w ProofRequest<'w>);
 
 type Descriptions = BTreeMap<Utf8PathBuf, Option<Arc<FileDescription>>>;
 
-/// Nobody wrote to it or deleted it between two looks.
+/// Returns true if the file was neither written to nor deleted between two checks.
 fn same_state<S: PartialEq>(before: std::io::Result<S>, after: std::io::Result<S>) -> bool {
     matches!((before, after), (Ok(before), Ok(after)) if before == after)
 }
@@ -179,14 +176,13 @@ fn changed_meanwhile() -> Finding {
     finding
 }
 
-/// State shared by the readers of one proof.
 struct ProofShared<'p> {
     prover: &'p FileProver,
     options: SweepOptions,
     done: AtomicU64,
     of: u64,
     cancelled: AtomicBool,
-    /// Held by each reader that looks at a file within its share of the memory; a file that needs more is looked at alone.
+    /// Read-locked by a reader that stays within its share of the memory; a file that needs more is read exclusively.
     shares: RwLock<()>,
 }
 
@@ -195,7 +191,7 @@ impl ProofShared<'_> {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Small files are dealt out to the readers, large ones are read by all of them.
+    /// Proves small files in parallel, then large ones with all readers each.
     fn all(
         &self,
         wishes: &[Numbered<'_>],
@@ -212,7 +208,7 @@ impl ProofShared<'_> {
         out
     }
 
-    /// Deals the files out to the readers; only the caller's thread tells.
+    /// Distributes the files to the readers; only the caller's thread reports progress.
     fn share(
         &self,
         wishes: &[Numbered<'_>],
@@ -238,12 +234,12 @@ impl ProofShared<'_> {
             let mut helping = Vec::new();
             for _ in 0..helpers {
                 let help = || take(&mut |_| ControlFlow::Continue(()));
-                // Where the system gives no thread, one reads.
+                // If no thread can be created, one reader is enough.
                 helping.extend(std::thread::Builder::new().spawn_scoped(scope, help));
             }
             let mut found = take(tell);
             for helper in helping {
-                // A reader that panicked proved nothing: its files are left out, and unproven.
+                // A reader that panicked proved nothing: its files are left out and stay unproven.
                 found.append(&mut helper.join().unwrap_or_default());
             }
             found
@@ -262,7 +258,6 @@ impl ProofShared<'_> {
         }
     }
 
-    /// The three calls of a proof over one file; `None` where it was called off.
     fn one(
         &self,
         wish: &ProofRequest<'_>,
@@ -314,7 +309,7 @@ impl ProofShared<'_> {
             memory: limits.memory / self.prover.readers.max(1),
             ..limits.clone()
         };
-        // What a share is surely too little for is not tried twice.
+        // Not tried with a share of the memory that is certainly too small.
         let fits =
             !is_read_at_once(need.kind) || source.len().unwrap_or(0).saturating_mul(TIMES) <= share.memory as u64;
         if self.prover.readers > 1 && fits {

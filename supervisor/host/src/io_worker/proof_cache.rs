@@ -1,5 +1,5 @@
-//! Findings about each step, for as long as its files stay as they are: the fold over file facts, and the
-//! reports that are still true.
+//! What is known of each step, for as long as its files do not change: the tracker fed with file facts, and the valid
+//! reports.
 
 use super::proof_record::RecordedStep;
 use super::step_owner::{OthersStep, StepOwners};
@@ -12,54 +12,44 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::TrackerState;
 use supervise_trainers::StepTracker;
 
-/// The fold, and what is known of each step by the name of its directory.
+/// The tracker, and what is known of each step, by directory name.
 pub(super) struct ProofCache {
     pub(super) steps: Box<dyn StepTracker>,
     pub(super) owners: StepOwners,
-    /// Steps of other users, by their directories: out of the fold.
     pub(super) refused: BTreeMap<Utf8PathBuf, OthersStep>,
-    /// Something under the root belongs to another user.
     has_others: bool,
     known: BTreeMap<Utf8PathBuf, CachedStep>,
-    /// Counts what may change the judgement of other steps.
+    /// Incremented by whatever may change the verdict on other steps.
     epoch: u64,
-    /// Counts facts.
     heard: u64,
-    /// The trainer's pointer, as it was last read.
     pointer: Option<TrackerState>,
 }
 
-/// One step.
 #[derive(Debug, Default)]
 pub(super) struct CachedStep {
     kind: Option<EntryKind>,
-    /// Files and directories that belong to others, with their owners.
     others: BTreeMap<Utf8PathBuf, u32>,
-    /// By path relative to the root; each is true of the file as it was last noted.
+    /// By path relative to the root; each is valid for the file as last noted.
     reports: BTreeMap<Utf8PathBuf, FileReport>,
-    /// Reports that were read so soon after a write that a later one may not show.
+    /// Reports read so soon after a write that a later write may not show.
     racy: HashSet<Utf8PathBuf>,
-    /// Files that were read in full and whose proof does not reach so deep: nothing in them tells what it should be.
+    /// Files read in full whose proof does not reach that depth, because they contain no checksum.
     shallow: HashSet<Utf8PathBuf>,
-    /// The describing file, as it was when a described one was read.
+    /// The describing file's pin when a described file was read.
     described: HashMap<Utf8PathBuf, FilePin>,
-    /// Files without a report that says whole, by their directory.
+    /// Files without a report that says whole, by directory.
     unfinished: BTreeMap<Utf8PathBuf, HashSet<Utf8PathBuf>>,
-    /// How deep a report answered every need ...
+    /// The depth to which every need had a report, ...
     answered: Option<Depth>,
     /// ... and what changed since.
     since: HashSet<Utf8PathBuf>,
-    /// Counts changes of facts.
     noted: u64,
-    /// Counts changes of facts and reports.
     generation: u64,
     needs: Option<(u64, Depth, Arc<Vec<RequiredFile>>)>,
     judged: Option<Judged>,
-    /// Statements of a record about it, once it was looked for.
     pub(super) remembered: Option<RecordedStep>,
-    /// Some of its files were written anew since it was proven, and others were not touched.
+    /// Some of its files were rewritten since it was proven, and others were not.
     pub(super) mixed: Option<Finding>,
-    /// The generation that was recorded.
     pub(super) recorded: Option<u64>,
 }
 
@@ -127,42 +117,37 @@ impl ProofCache {
         }
     }
 
-    /// The owner of an entry, if it is another user's.
     fn other(&self, fact: &FileFact) -> Option<u32> {
         let is_other = fact.kind != EntryKind::Gone && !self.owners.accepts(fact.uid);
         is_other.then_some(fact.uid)
     }
 
-    /// Takes a step out of the fold: what is heard of it from now on changes nothing until it is gone.
+    /// Excludes a step: facts about it have no effect until it is gone.
     pub(super) fn refuse(&mut self, id: &CkptId, other: OthersStep) {
         self.steps.forget(id);
         self.forget_step(id);
         self.refused.insert(id.0.clone(), other);
     }
 
-    /// Whether a fact is about a step that was taken out of the fold.
     pub(super) fn is_refused(&self, top: &Utf8Path) -> bool {
         !self.refused.is_empty() && self.refused.contains_key(top)
     }
 
-    /// Something under the root belongs to another user.
     pub(super) fn has_others(&self) -> bool {
         self.has_others
     }
 
-    /// Drops what is known of a step.
     pub(super) fn forget_step(&mut self, id: &CkptId) {
         self.epoch += 1;
         self.known.remove(&id.0);
     }
 
-    /// A file or directory of a step that belongs to another user.
     pub(super) fn other_owner(&self, id: &CkptId) -> Option<(&Utf8Path, u32)> {
         let (path, uid) = self.known.get(&id.0)?.others.first_key_value()?;
         Some((path, *uid))
     }
 
-    /// Grows with everything that is noted.
+    /// Grows with every fact noted.
     pub(super) fn heard(&self) -> u64 {
         self.heard
     }
@@ -174,7 +159,7 @@ impl ProofCache {
         self.known.entry(id.to_owned()).or_default()
     }
 
-    /// Something was said about a file whose facts are the same: what was read of it is read again.
+    /// A file was reported as changed although its facts are the same: it is read again.
     pub(super) fn doubt(&mut self, path: &Utf8Path) {
         let top = path.iter().next().map(Utf8Path::new);
         if let Some(known) = top.and_then(|t| self.known.get_mut(t)) {
@@ -182,7 +167,7 @@ impl ProofCache {
         }
     }
 
-    /// A file that was read in the tick of a write is read again.
+    /// A file that was read in the same clock tick as a write is read again.
     pub(super) fn doubt_racy(&mut self, id: &CkptId) {
         let known = self.step(&id.0);
         for path in std::mem::take(&mut known.racy) {
@@ -190,7 +175,6 @@ impl ProofCache {
         }
     }
 
-    /// Files of a step that have no report yet.
     pub(super) fn unread(&self, id: &CkptId) -> Vec<Utf8PathBuf> {
         let Some(known) = self.known.get(&id.0) else {
             return Vec::new();
@@ -202,19 +186,17 @@ impl ProofCache {
             .collect()
     }
 
-    /// Returns true if a file has a report.
     pub(super) fn is_read(&self, path: &Utf8Path) -> bool {
         let known = path.iter().next().and_then(|top| self.known.get(Utf8Path::new(top)));
         known.is_some_and(|k| k.reports.contains_key(path))
     }
 
-    /// Knows what is recorded of other steps.
     pub(super) fn remember(&mut self, earlier: Vec<EarlierStep>) {
         self.steps.remember(earlier);
         self.epoch += 1;
     }
 
-    /// Takes the trainer's pointer in. Where it changed, the steps that rest on it are judged again, also by a quick look.
+    /// Takes in the trainer's pointer. If it changed, steps that depend on it are judged again, even by a quick scan.
     pub(super) fn read_tracker(&mut self, bytes: Option<&[u8]>) -> TrackerState {
         let tracker = self.steps.read_tracker(bytes);
         if self.pointer.replace(tracker.clone()) != Some(tracker.clone()) {
@@ -226,7 +208,6 @@ impl ProofCache {
         tracker
     }
 
-    /// Files that a proof of the step looks into.
     pub(super) fn needs(&mut self, id: &CkptId, depth: Depth) -> Arc<Vec<RequiredFile>> {
         let known = self.step(&id.0);
         let noted = known.noted;
@@ -240,7 +221,7 @@ impl ProofCache {
         needs
     }
 
-    /// Verdict on the step by all that is known. `quick`: that other steps changed is no reason to ask again.
+    /// Verdict on the step by all that is known. `quick`: a change of other steps is no reason to judge again.
     pub(super) fn judge(&mut self, id: &CkptId, depth: Depth, quick: bool) -> CheckpointSummary {
         let epoch = self.epoch;
         let none = BTreeMap::new();
@@ -275,14 +256,13 @@ impl ProofCache {
         summary
     }
 
-    /// Counters of a step that rise.
+    /// Counters of a step that only increase.
     pub(super) fn marks(&self, id: &CkptId) -> supervise_checkpoint::StepCounters {
         let none = BTreeMap::new();
         self.steps
             .marks(id, self.known.get(&id.0).map_or(&none, |k| &k.reports))
     }
 
-    /// Returns true if something of the step changed since it was judged.
     pub(super) fn is_stale(&self, id: &CkptId) -> bool {
         let known = self.known.get(&id.0);
         known.is_some_and(|k| k.judged.as_ref().is_none_or(|j| j.generation != k.generation))
@@ -306,7 +286,7 @@ impl CachedStep {
         !self.racy.is_empty()
     }
 
-    /// Takes note of the owner of an entry, if it is another user's.
+    /// Notes the owner of an entry, if it is another user.
     fn belongs(&mut self, path: &Utf8Path, other: Option<u32>) {
         match other {
             Some(uid) => drop(self.others.insert(path.to_owned(), uid)),
@@ -341,24 +321,23 @@ impl CachedStep {
         }
     }
 
-    /// All needs of this depth have their answers, and nothing changed since.
+    /// Returns true if all needs have a report at this depth, and nothing changed since.
     pub(super) fn is_answered(&self, depth: Depth) -> bool {
         self.answered >= Some(depth) && self.since.is_empty()
     }
 
-    /// Every need was found to have its answer.
     pub(super) fn answered(&mut self, depth: Depth) {
         self.answered = Some(depth);
         self.since.clear();
     }
 
-    /// Returns true if a need has to be looked at again: it had its answer, and nothing that matters to it changed.
+    /// Returns true if a need must be checked: it had no report, or something that matters to it changed.
     pub(super) fn is_open(&self, need: &RequiredFile, depth: Depth) -> bool {
         let by = need.described_by.as_ref().is_some_and(|by| self.since.contains(by));
         self.answered < Some(depth) || by || self.since.contains(&need.path)
     }
 
-    /// Entries under the step's name. That a directory's times changed says nothing that its files do not say.
+    /// Notes the kind of the step's entry. A directory's changed times add nothing to what its files show.
     fn is_a(&mut self, kind: EntryKind) {
         if self.kind.replace(kind) != Some(kind) {
             self.generation += 1;
@@ -372,7 +351,7 @@ impl CachedStep {
         }
     }
 
-    /// Returns true if a report says what a proof needs. `by`: the describing file as it stands now.
+    /// Returns true if a report covers what a proof needs. `by`: the describing file's current pin.
     pub(super) fn answers(&self, need: &RequiredFile, depth: Depth, by: Option<FilePin>) -> bool {
         let Some(report) = self.reports.get(&need.path) else {
             return false;
@@ -385,16 +364,15 @@ impl CachedStep {
         described && deep && report.kind == need.kind && report.verdict != Verdict::Unreadable
     }
 
-    /// Holds reports that were taken in.
     pub(super) fn hold(&mut self, learnt: Vec<(Utf8PathBuf, FileReport)>) {
         match self.reports.is_empty() {
-            // Of a large step, built at once: one after the other, each is compared with many.
+            // For a large step, built at once: inserting one by one makes many comparisons.
             true => self.reports = learnt.into_iter().collect(),
             false => self.reports.extend(learnt),
         }
     }
 
-    /// Takes in how a report was made, to a depth; returns what is to be held of it. `racy`: a later write may not show.
+    /// Takes in a report made to a depth and returns what to store of it. `racy`: a later write may not show.
     pub(super) fn take_in(
         &mut self,
         path: &Utf8Path,
@@ -403,7 +381,7 @@ impl CachedStep {
         by: Option<FilePin>,
         racy: bool,
     ) -> FileReport {
-        // What a file says of others is needed while those are read, and large.
+        // A description of other files is large, and only needed while those are read.
         report.description = None;
         self.changed(path);
         self.is_finished(path, report.verdict == Verdict::Whole);
@@ -422,7 +400,7 @@ impl CachedStep {
         report
     }
 
-    /// Reports below the step, each with its path in it.
+    /// Reports below the step, each with its path in the step.
     pub(super) fn inside<'a>(
         &'a self,
         id: &'a CkptId,

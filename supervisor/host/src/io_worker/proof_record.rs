@@ -1,8 +1,8 @@
-//! Proofs that outlive a start: one record per step in the run directory's `verified/`.
+//! Proofs that outlive a restart: one record per step in the run directory's `verified/`.
 //!
-//! A record saves reading, never judging: it says which files nobody touched since, and what stood in those that
-//! somebody did. It is never believed over a file that was read. That it cannot be written or read costs time at the
-//! next start and nothing else.
+//! A record saves reading, never judging: it shows which files are untouched since, and what the changed ones
+//! contained. It never overrides a file that was read. If it cannot be written or read, the next start takes longer,
+//! and nothing else.
 
 use super::files::open_file;
 use super::write::{PRIVATE, make_dir, remove_file, write_whole};
@@ -17,12 +17,9 @@ use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 
 /// The directory of the records in a run directory.
 pub const VERIFIED: &str = "verified";
-/// Ending of a record's name where it went along with a step.
 pub(super) const BESIDE: &str = ".verified.jsonl";
-/// Steps whose counters are remembered.
 const REMEMBERED: usize = 16;
 
-/// The records of one run.
 #[derive(Debug)]
 pub(super) struct ProofRecords {
     dir: Utf8PathBuf,
@@ -31,23 +28,21 @@ pub(super) struct ProofRecords {
     warned: bool,
 }
 
-/// Statements of a record about one step.
 #[derive(Debug, Default)]
 pub(super) struct RecordedStep {
-    /// By path in the step.
     files: HashMap<String, ProvenFile>,
     there: bool,
     same_boot: bool,
-    /// Bytes decide, whatever the pins say.
+    /// Only bytes count, whatever the pins say.
     distrusted: bool,
 }
 
 impl ProofRecords {
-    /// The records in a run directory. `writes`: they are kept up to date.
+    /// The records in a run directory. `writes`: keep them up to date.
     pub(super) fn new(run_dir: &Utf8Path, writes: bool) -> Self {
         Self {
             dir: run_dir.join(VERIFIED),
-            // Without a boot nothing is of the same boot.
+            // An unknown boot never matches.
             boot: crate::process::boot_id().unwrap_or_default(),
             writes,
             warned: false,
@@ -66,8 +61,8 @@ impl ProofRecords {
         &self.boot
     }
 
-    /// The record of a step; in words why there is one that cannot be used.
-    /// `own`: this process, as the file system of the records knows it.
+    /// Loads the record of a step; the error says why it cannot be used. `own`: this process, as the file system of
+    /// the records knows it.
     pub(super) fn load(&self, id: &CkptId, own: OwnIds) -> Result<RecordedStep, String> {
         let path = self.path(id);
         let trust = OwnedPath::of(&path).map(|path| path.trust(own));
@@ -95,7 +90,6 @@ impl ProofRecords {
         }
     }
 
-    /// Steps that have a record.
     pub(super) fn steps(&self) -> Vec<CkptId> {
         let Ok(entries) = self.dir.read_dir_utf8() else {
             return Vec::new();
@@ -105,7 +99,6 @@ impl ProofRecords {
             .collect()
     }
 
-    /// Counters of the newest recorded steps among these.
     pub(super) fn earlier(&self, steps: &[CkptId]) -> BTreeMap<CkptId, EarlierStep> {
         let read = |id: &CkptId| decode_marks(&bytes(&self.path(id)).ok()??, &InspectLimits::default()).ok();
         steps
@@ -115,7 +108,7 @@ impl ProofRecords {
             .collect()
     }
 
-    /// Writes a record, whole or not at all. That it cannot be is said once.
+    /// Writes a record atomically. A failure is logged once.
     pub(super) fn save(&mut self, record: &ProofRecord) -> bool {
         let written = make_dir(&self.dir).and_then(|()| {
             let mut bytes = Vec::new();
@@ -135,7 +128,6 @@ impl ProofRecords {
         !self.warned
     }
 
-    /// Deletes the record of a step that is gone.
     pub(super) fn forget(&self, id: &CkptId) {
         if self.writes {
             forget(&self.dir, id);
@@ -143,10 +135,10 @@ impl ProofRecords {
     }
 }
 
-/// Files of a step as a run has proven them, by their paths in the step; none where it has no record of it.
+/// Files of a step as a run has proven them, by their paths in the step; empty without a record.
 ///
 /// # Errors
-/// In words, why there is one that cannot be used.
+/// Why the record cannot be used, for the operator.
 pub fn proven(run_dir: &Utf8Path, id: &CkptId) -> Result<BTreeMap<Utf8PathBuf, ProvenFile>, String> {
     let record = read(&file(&run_dir.join(VERIFIED), id))?;
     Ok(record.filter(|r| r.ckpt == *id).map(|r| r.files).unwrap_or_default())
@@ -156,14 +148,14 @@ fn file(dir: &Utf8Path, id: &CkptId) -> Utf8PathBuf {
     dir.join(format!("{}.jsonl", id.0.as_str().replace('/', "_")))
 }
 
-/// Deletes a record. One that stays is deleted later: its step is gone.
+/// Deletes a record. If that fails it is deleted later: its step is gone.
 pub(super) fn forget(dir: &Utf8Path, id: &CkptId) {
     if let Err(e) = remove_file(&file(dir, id)) {
         tracing::warn!("the record of {id} cannot be deleted: {e}");
     }
 }
 
-/// Moves a record beside its step that went aside. The two may stand on different file systems.
+/// Moves a record beside its step that was moved aside. The two may be on different file systems.
 pub(super) fn follow(dir: &Utf8Path, id: &CkptId, step: &Utf8Path) {
     let (from, to) = (file(dir, id), Utf8PathBuf::from(format!("{step}{BESIDE}")));
     let moved = match fs::rename(&from, &to) {
@@ -174,7 +166,7 @@ pub(super) fn follow(dir: &Utf8Path, id: &CkptId, step: &Utf8Path) {
         other => other,
     };
     if let Err(e) = moved {
-        // A record of bytes that stand elsewhere would accuse what is saved here next.
+        // If it stayed, it would condemn the next step saved under this name.
         tracing::warn!("the record of {id} does not go aside with it: {e}");
         forget(dir, id);
     }
@@ -205,27 +197,24 @@ fn read(path: &Utf8Path) -> Result<Option<ProofRecord>, String> {
 }
 
 impl RecordedStep {
-    /// Nothing is taken as read any more: the bytes are compared.
+    /// From now on no report is taken from the record; bytes are compared.
     pub(super) fn distrust(&mut self) {
         self.distrusted = true;
     }
 
-    /// There is a record, and it can be used.
     pub(super) fn is_there(&self) -> bool {
         self.there
     }
 
-    /// It was written in the present boot of the machine.
+    /// Returns true if it was written since the machine booted.
     pub(super) fn is_of_this_boot(&self) -> bool {
         self.there && self.same_boot
     }
 
-    /// The recorded files, by path in the step.
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
 
-    /// A file that nobody touched since it was proven.
     pub(super) fn untouched(&self, now: impl Fn(&str) -> Option<FilePin>) -> Option<&str> {
         let mut files = self.files.iter();
         files
@@ -233,7 +222,7 @@ impl RecordedStep {
             .map(|(path, _)| path.as_str())
     }
 
-    /// The bytes of a file were summed when it was proven.
+    /// Returns true if a checksum of the file's bytes was recorded.
     pub(super) fn knows_bytes(&self, inside: &Utf8Path) -> bool {
         self.file(inside).is_some_and(|f| f.report.crc.is_some())
     }
@@ -242,8 +231,8 @@ impl RecordedStep {
         self.files.get(inside.as_str())
     }
 
-    /// The report of a file that nobody touched since it was proven so deep. A reading in an earlier boot counts as
-    /// a look at the structure from now on; what its bytes were is kept.
+    /// The report of a file that is untouched since it was proven to this depth. A proof from an earlier boot counts
+    /// only for the structure, but keeps its checksum.
     pub(super) fn holds(&self, inside: &Utf8Path, now: &FilePin, depth: Depth) -> Option<FileReport> {
         let known = self.file(inside).filter(|_| !self.distrusted)?;
         if trust(known, now, depth, self.same_boot) == ProofValidity::Reread {
@@ -256,7 +245,7 @@ impl RecordedStep {
         Some(report)
     }
 
-    /// How deep a file has to be read: where another one may have been put in its place, its bytes have to be compared.
+    /// How deep a file must be read: if another file may have replaced it, its bytes must be compared.
     pub(super) fn depth(&self, inside: &Utf8Path, now: &FilePin, depth: Depth) -> Depth {
         match self.file(inside) {
             Some(known) if known.report.crc.is_some() && known.pin != *now && now.mtime <= known.pin.mtime => {
@@ -266,7 +255,7 @@ impl RecordedStep {
         }
     }
 
-    /// Adds to a file's own report what differs from what was proven.
+    /// Adds to a file's report how it differs from what was proven.
     pub(super) fn compare(&self, inside: &Utf8Path, now: &FilePin, report: &mut FileReport) {
         let Some(known) = self.file(inside) else { return };
         let found = match (report.crc, known.report.crc) {
@@ -279,8 +268,8 @@ impl RecordedStep {
     }
 }
 
-/// If the bytes were not read, now or then: a file with an older time and another size, or with torch's digest of other contents,
-/// is not the one that was proven.
+/// Without bytes read then and now: a file with an older time and another size, or with another serialization ID of
+/// torch, is not the one that was proven.
 fn compare_structure(known: &ProvenFile, now: &FilePin, report: &FileReport) -> Option<Finding> {
     let comparable = known.report.verdict == Verdict::Whole && report.verdict == Verdict::Whole;
     if !comparable || now.mtime > known.pin.mtime || *now == known.pin {

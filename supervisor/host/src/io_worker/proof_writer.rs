@@ -1,4 +1,4 @@
-//! Keeping the records of a root up to date: written when nobody waits, deleted when their step is gone.
+//! Keeps a root's proof records up to date: written when no request waits, deleted when their step is gone.
 
 use super::scan::RootProver;
 use camino::Utf8Path;
@@ -7,12 +7,11 @@ use supervise_checkpoint::{EarlierStep, FilePin, FileReport, ProofRecord, Proven
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::id::WallMs;
 
-/// Said of a file at the proof that first saw it, and not again.
+/// A finding of the first proof after a rewrite, not repeated later.
 const ONCE: &str = "rewritten";
 
 impl RootProver {
-    /// Writes down what was proven of the steps that came out whole and is not written yet. Answers how many records
-    /// were written.
+    /// Writes records of whole steps that are not recorded yet. Returns how many were written.
     pub fn record(&mut self, seen: &[CheckpointSummary]) -> usize {
         let whole = seen
             .iter()
@@ -41,7 +40,7 @@ impl RootProver {
 
     fn record_one(&mut self, id: &CkptId, depth: Depth) -> bool {
         self.settle(id, depth);
-        // What was read again may say something else than before.
+        // What was read again may have a different report now.
         let summary = self.cache.judge(id, depth, true);
         let Some(record) = self.draft(id, &summary) else {
             return false;
@@ -51,14 +50,14 @@ impl RootProver {
         self.earlier.insert(id.clone(), EarlierStep { step, marks });
         let saved = self.verified.as_mut().is_some_and(|v| v.save(&record));
         let known = self.cache.step(&id.0);
-        // Also where it could not be written: the next proof tries again.
+        // Even if it could not be written: the next proof tries again.
         known.recorded = Some(generation);
-        // It is read back where a file changes: two copies of every report are not kept.
+        // It is loaded again when a file changes, instead of keeping two copies of every report.
         known.remembered = None;
         saved
     }
 
-    /// Looks again into what was read in the tick of its write, now that a later write would show.
+    /// Reads files again that were read in the same clock tick as a write, now that a later write would show.
     fn settle(&mut self, id: &CkptId, depth: Depth) {
         if !self.cache.step(&id.0).has_racy() {
             return;
@@ -104,7 +103,7 @@ impl RootProver {
         })
     }
 
-    /// Deletes the records of steps that are gone. An empty root may be one that is not mounted.
+    /// Deletes records of deleted steps. An empty root may not be mounted.
     pub(super) fn tidy(&mut self) {
         let Some(verified) = self.verified.as_ref().filter(|v| v.writes()) else {
             return;

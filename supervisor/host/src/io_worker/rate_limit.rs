@@ -1,11 +1,10 @@
-//! Reading that holds back: nobody waits for it, and the training needs the disk.
+//! Slows down reading that no request waits for, because the training needs the disk.
 
 use std::time::{Duration, Instant};
 
-/// One pause, so that a question that comes meanwhile does not wait long.
+/// Longest single pause, so that a request that comes meanwhile does not wait long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Holds a reading to a rate.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     rate: u64,
@@ -13,12 +12,12 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// At most so many bytes a second; 0 for as many as come.
+    /// At most this many bytes per second; 0: no limit.
     pub(super) fn new(rate: u64) -> Self {
         Self { rate, began: None }
     }
 
-    /// So many bytes were read until now: waits until that is no more than the rate allows, or until `stop` says so.
+    /// Given the bytes read so far, waits until the rate allows them, or until `stop` returns true.
     pub(super) fn hold(&mut self, bytes: u64, stop: impl Fn() -> bool) {
         let (began, first) = *self.began.get_or_insert((Instant::now(), bytes));
         let due = self.due(bytes.saturating_sub(first));
@@ -31,7 +30,6 @@ impl RateLimit {
         }
     }
 
-    /// When so many bytes may have been read.
     fn due(&self, bytes: u64) -> Duration {
         if self.rate == 0 {
             return Duration::ZERO;
@@ -58,7 +56,7 @@ mod tests {
         let mut limit = RateLimit::new(1);
         limit.hold(1 << 40, || false);
         let asked = Cell::new(0);
-        // A thousand seconds ahead: only the question ends it.
+        // A thousand seconds ahead: only `stop` ends it.
         limit.hold((1 << 40) + 1000, || {
             asked.set(asked.get() + 1);
             asked.get() > 2

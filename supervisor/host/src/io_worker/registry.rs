@@ -1,4 +1,4 @@
-//! The file that lists a run of a user's, so that it is found from anywhere.
+//! The user's registry entry of a run, so that it is found from anywhere.
 
 use super::files::read_small;
 use super::own_place;
@@ -12,32 +12,25 @@ use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::spec::script;
 
-/// A longer file is none of ours, in bytes: a command has its own limit far below.
+/// Longest entry, in bytes; a command has a far lower limit.
 const LIMIT: u64 = 4 << 20;
 
 /// A run as the registry lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RegisteredRun {
-    /// Identity.
     pub run: RunId,
-    /// Directory of its journal.
     pub run_dir: Utf8PathBuf,
-    /// Checkpoint root.
     #[serde(default)]
     pub root: Option<Utf8PathBuf>,
-    /// The trainer's YAML.
     #[serde(default)]
     pub config: Option<Utf8PathBuf>,
-    /// The script, where its command is one: see [`script::key`].
+    /// The script, if its command is one: see [`script::key`].
     #[serde(default)]
     pub script: Option<String>,
-    /// Its command, without secrets.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Its working directory.
     #[serde(default)]
     pub cwd: Utf8PathBuf,
-    /// When it was listed last.
     #[serde(skip)]
     pub at: Option<SystemTime>,
 }
@@ -64,7 +57,8 @@ impl RegisteredRun {
         Some(Self { at, ..listed })
     }
 
-    /// Writes the entry, for this user alone. Each start writes it anew: one that a power loss tore is none.
+    /// Writes the entry, readable by this user only. Not synced: each start writes it again, and a torn entry counts
+    /// as none.
     pub(super) fn write(&self, file: &Utf8Path) -> io::Result<()> {
         let Some(dir) = file.parent() else { return Ok(()) };
         own_place(dir)?;

@@ -1,5 +1,5 @@
-//! The journals of a run, folded: from a snapshot where it fits, else from the first line on; line by line, so that a file of any
-//! length is read in bounded memory and each piece that was read says that the reading goes on.
+//! Replays a run's journals: from a snapshot if it fits, otherwise from the first line. Line by line, so that a file
+//! of any length is read in bounded memory and every chunk reports progress.
 
 mod snapshot;
 
@@ -15,65 +15,55 @@ use supervise_core::journal::{JournalReader, ParsedLine as Seen, sum};
 use supervise_core::ledger::TimeLedger;
 use supervise_core::state::RunState;
 
-/// A longer line is none of ours.
 pub(super) const LINE_LIMIT: u64 = 64 << 20;
-/// Damaged lines that are said.
 const SAID: u64 = 20;
-/// Journals whose absence is said at once.
+/// Missing journals that are reported per gap.
 const GONE: usize = 4;
-/// Attempts whose beginning is known.
 const ATTEMPTS: usize = 32;
-/// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
-/// A piece of the journals that is handed out.
+/// Size of a journal chunk in an answer.
 const HANDED: u64 = 1 << 20;
 
-/// Hears how many bytes were read, of how many.
 pub(super) type ReadProgressFn<'a> = dyn FnMut(u64, u64) + 'a;
 
-/// The last line that was folded: what shows that a file is still the one that it was.
+/// The last line that was replayed: shows whether a file is still the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct LastLine {
     at: u64,
     sum: u32,
 }
 
-/// State folded so far, and its end in the journals.
+/// State replayed so far, and the position in the journals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct ReplayedState {
     pub(super) state: RunState,
     pub(super) ledger: TimeLedger,
-    /// Records that were folded.
     pub(super) records: u64,
-    /// The end of the last whole line that was taken in.
+    /// The end of the last whole line that was replayed.
     at: JournalPlace,
     last: LastLine,
     lines: JournalReader,
-    /// Bytes in the files of the terms before.
+    /// Bytes in the files of earlier terms.
     earlier: u64,
-    /// Records of a newer version in the present file.
     unknown: u32,
-    /// Damaged lines, and records of a newer version in the files before.
+    /// Damaged lines, and records of a newer version in earlier files.
     said: Vec<String>,
     damaged: u64,
-    /// The first line of a newer format version.
     pub(super) newer: Option<NewerLine>,
     attempts: Vec<AttemptStart>,
-    /// Bytes that no snapshot holds yet.
+    /// Bytes that no snapshot contains yet.
     #[serde(skip)]
     unsaved: u64,
     #[serde(skip)]
     saved_size: u64,
 }
 
-/// One term's file.
 #[derive(Debug, Clone)]
 pub(super) struct TermFile {
     pub(super) term: u32,
     pub(super) path: Utf8PathBuf,
     len: u64,
     is_file: bool,
-    /// `None` where it went meanwhile.
     pub(super) owner: Option<EntryOwner>,
 }
 
@@ -95,7 +85,7 @@ pub(super) fn term_files(run_dir: &Utf8Path) -> io::Result<Vec<TermFile>> {
             continue;
         };
         let path = dir.join(format!("{term}.jsonl"));
-        // One that goes meanwhile is found missing when it is opened.
+        // If it is deleted meanwhile, opening it fails.
         let meta = fs::metadata(&path).ok();
         out.push(TermFile {
             owner: meta.as_ref().map(|m| EntryOwner::new(&path, m)),
@@ -109,16 +99,15 @@ pub(super) fn term_files(run_dir: &Utf8Path) -> io::Result<Vec<TermFile>> {
     Ok(out)
 }
 
-/// Bytes in the files before a term's.
 fn before(files: &[TermFile], term: u32) -> u64 {
     files.iter().filter(|f| f.term < term).map(|f| f.len).sum()
 }
 
 impl ReplayedState {
-    /// Folds all journals of a run directory.
+    /// Replays all journals of a run directory.
     ///
     /// # Errors
-    /// The system's, where a journal cannot be read.
+    /// The system's, if a journal cannot be read.
     pub(super) fn of(run_dir: &Utf8Path, tell: &mut ReadProgressFn<'_>) -> io::Result<Self> {
         let files = term_files(run_dir)?;
         let mut out = Self::restored(run_dir, &files).unwrap_or_default();
@@ -126,10 +115,10 @@ impl ReplayedState {
         Ok(out)
     }
 
-    /// Takes in what was written since; begins anew where the files are not what they were.
+    /// Replays what was written since, or everything if the files are not the same any more.
     ///
     /// # Errors
-    /// The system's, where a journal cannot be read.
+    /// The system's, if a journal cannot be read.
     pub(super) fn catch_up(&mut self, run_dir: &Utf8Path, tell: &mut ReadProgressFn<'_>) -> io::Result<()> {
         let files = term_files(run_dir)?;
         if self.at.term == 0 || !self.fits(&files) {
@@ -153,7 +142,6 @@ impl ReplayedState {
         Ok(())
     }
 
-    /// The lines that follow are of this term.
     pub(super) fn enter(&mut self, term: u32, earlier: u64) {
         if term == self.at.term {
             return;
@@ -186,13 +174,13 @@ impl ReplayedState {
             }
             match overlong(&mut file, n as u64, read)? {
                 Some(more) => self.skip(more.saturating_add(n as u64)),
-                // A torn last line is a normal case.
+                // A torn last line is normal.
                 None => return Ok(()),
             }
         }
     }
 
-    /// A line that is too long is passed over.
+    /// Skips a line that is too long.
     fn skip(&mut self, bytes: u64) {
         self.lines.number = self.lines.number.saturating_add(1);
         self.is_damaged("it is longer than any record");
@@ -217,7 +205,6 @@ impl ReplayedState {
         }
     }
 
-    /// Takes in one line (without its newline).
     fn line(&mut self, line: &[u8]) {
         match self.lines.next(line) {
             Some(Seen::Known(line, records)) => {
@@ -242,7 +229,6 @@ impl ReplayedState {
         self.passed(line.len() as u64 + 1, sum(line));
     }
 
-    /// Takes in lines that were appended to the present file.
     pub(super) fn appended(&mut self, text: &str) {
         for line in text.split_terminator('\n') {
             self.line(line.as_bytes());
@@ -269,12 +255,10 @@ impl ReplayedState {
         });
     }
 
-    /// Place where the last attempts begin.
     pub(super) fn attempts(&self) -> Vec<AttemptStart> {
         self.attempts.clone()
     }
 
-    /// Terms of which nothing is known, by these files.
     pub(super) fn gaps(run_dir: &Utf8Path, files: &[TermFile]) -> Vec<String> {
         let mut out = Vec::new();
         let mut next = 1;
@@ -296,7 +280,6 @@ impl ReplayedState {
         out
     }
 
-    /// Things worth saying of what the files hold.
     pub(super) fn notes(&self, run_dir: &Utf8Path) -> Vec<String> {
         let said = self.said.iter().cloned().chain(self.newer_lines());
         let mut out: Vec<String> = said.map(|s| format!("{run_dir}/{s}")).collect();
@@ -308,7 +291,7 @@ impl ReplayedState {
     }
 }
 
-/// The rest of a line that does not end within the limit; `None`: it does not end at all, and is not whole.
+/// The rest of a line that does not end within the limit; `None`: it does not end at all, so it is torn.
 fn overlong(file: &mut impl BufRead, begun: u64, read: &mut dyn FnMut(u64)) -> io::Result<Option<u64>> {
     if begun < LINE_LIMIT {
         return Ok(None);
@@ -329,7 +312,7 @@ fn overlong(file: &mut impl BufRead, begun: u64, read: &mut dyn FnMut(u64)) -> i
     }
 }
 
-/// A piece of the journals: whole lines from a place on, where the next piece begins, and how many bytes follow.
+/// A chunk of the journals: whole lines from a position, where the next chunk begins, and how many bytes follow.
 ///
 /// # Errors
 /// The system's.
@@ -369,7 +352,7 @@ fn piece(path: &Utf8Path, offset: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut file = BufReader::with_capacity(PIECE, file);
     file.by_ref().take(HANDED).read_to_end(&mut text)?;
-    // A line is not cut; what follows the last one is torn.
+    // A line is never split; what follows the last one is torn.
     if text.last() != Some(&b'\n') && text.len() as u64 == HANDED {
         file.take(LINE_LIMIT).read_until(b'\n', &mut text)?;
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// `Working` is said so often during long reads.
+/// Interval of `Working` lines during long reads.
 pub(super) const TELL: Duration = Duration::from_millis(500);
 static OUT: Mutex<()> = Mutex::new(());
 
@@ -20,11 +20,11 @@ pub(super) fn say(reply: &IoReply) {
         line.extend_from_slice(text);
     }
     let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // A driver that is gone reads nothing; the end of standard input ends this I/O worker.
+    // If the supervisor has exited there is no reader; the end of standard input ends this I/O worker.
     let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
 }
 
-/// Says now and then how many bytes of a long work are done, and of how many.
+/// Reports now and then how many bytes of a long request are done, and the total.
 pub(super) fn getting_on(id: u64) -> impl FnMut(u64, u64) {
     let mut told = Instant::now();
     move |bytes, of| {
@@ -35,7 +35,6 @@ pub(super) fn getting_on(id: u64) -> impl FnMut(u64, u64) {
     }
 }
 
-/// Says now and then that a question is worked on.
 pub(super) fn telling(id: u64) -> impl FnMut(u64) -> bool {
     let mut told = Instant::now();
     move |bytes| {

@@ -1,5 +1,5 @@
-//! Requests to a supervisor of those who cannot connect to it, from another machine or out of a container: a file in the run
-//! directory for each, numbered, of which the I/O worker that shows its lease to live takes the first away and hands it on.
+//! Requests to a supervisor by processes that cannot connect to it, on another machine or in a container: numbered
+//! files in the run directory. The I/O worker that renews the lease takes the first one and passes it on.
 
 use crate::disk::{own_place, read_own, write_whole};
 use crate::io_worker::write::PRIVATE;
@@ -8,16 +8,14 @@ use std::{fs, io};
 
 const NAME: &str = "asked.json";
 const TAKEN: &str = "asked.json.taken";
-/// Longest request, in bytes.
 const LIMIT: u64 = 64 << 10;
 
-/// Most requests that wait.
 const MOST: u32 = 100;
 
-/// Leaves a request, behind those that wait there already. Returns its place.
+/// Leaves a request, behind those that are waiting. Returns its path.
 ///
 /// # Errors
-/// The run directory is not ours, too many wait there, or the file system refuses.
+/// The run directory is not ours, too many requests wait there, or the file system refuses.
 pub fn leave(run_dir: &Utf8Path, request: &[u8]) -> io::Result<Utf8PathBuf> {
     own_place(run_dir)?;
     let whole = run_dir.join(format!("{NAME}.{}", std::process::id()));
@@ -30,12 +28,13 @@ pub fn leave(run_dir: &Utf8Path, request: &[u8]) -> io::Result<Utf8PathBuf> {
             done => Some(done.map(|()| path)),
         }
     });
-    // Where it was moved, nothing is left of it.
+    // If it was moved, nothing is left of it.
     let _ = fs::remove_file(&whole);
     placed.unwrap_or_else(|| Err(io::Error::other(format!("{MOST} requests wait there already"))))
 }
 
-/// Gives it a name that nobody else has taken meanwhile. A file system without links has no call for that: it is moved to a free one.
+/// Gives it a name that was not taken meanwhile. A file system without hard links cannot do that atomically: there it
+/// is renamed to a free name.
 fn place(whole: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
     match fs::hard_link(whole, path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists && !waits(path) => fs::rename(whole, path),
@@ -52,7 +51,7 @@ fn name(number: u32) -> String {
 
 fn numbers(run_dir: &Utf8Path) -> Vec<u32> {
     let entries = run_dir.read_dir_utf8().into_iter().flatten().flatten();
-    // Nothing but what is named here: a stranger's file would keep the rest from being taken.
+    // Only exact names: another file would keep the rest from being taken.
     let number = |file: &str| match file {
         NAME => Some(1),
         other => {
@@ -63,24 +62,26 @@ fn numbers(run_dir: &Utf8Path) -> Vec<u32> {
     entries.filter_map(|entry| number(entry.file_name())).collect()
 }
 
-/// Looks if any waits there.
+/// Returns true if any request is waiting.
 #[must_use]
 pub fn any(run_dir: &Utf8Path) -> bool {
     !numbers(run_dir).is_empty()
 }
 
-/// Looks if the one that was left at this place still waits.
+/// Returns true if the request at this path is still waiting.
 #[must_use]
 pub fn waits(place: &Utf8Path) -> bool {
     place.symlink_metadata().is_ok()
 }
 
-/// Takes the first away, if there is one; what nobody of ours wrote is none. A lease is not given up over it.
+/// Takes the first request, if there is one; files that this user did not write do not count. A failure does not cost
+/// the lease.
 pub(super) fn take(run_dir: &Utf8Path) -> Option<String> {
-    // A run directory holds few names, but this is done with each sign of the lease: mostly there is none.
+    // A run directory holds few names, but this runs with every heartbeat, and usually there is no request.
     let first = numbers(run_dir).into_iter().min()?;
     let (path, taken) = (run_dir.join(name(first)), run_dir.join(TAKEN));
-    // Away first: one that is left meanwhile stays for the next look, and one that cannot be taken away would be asked again with each.
+    // Renamed first: a request left meanwhile waits for the next check, and one that cannot be renamed would be
+    // handled again with each heartbeat.
     match fs::rename(&path, &taken) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(e) => {
@@ -115,12 +116,11 @@ mod tests {
         assert!(waits(&first) && waits(&second));
         assert_eq!(take(&dir).as_deref(), Some("first"));
         assert!(!waits(&first) && waits(&second));
-        // One that comes now is behind the one that waits.
         leave(&dir, b"third").unwrap();
         assert_eq!(take(&dir).as_deref(), Some("second"));
         assert_eq!(take(&dir).as_deref(), Some("third"));
         assert_eq!((take(&dir), any(&dir)), (None, false));
-        // Neither what is too long, nor no text, nor a link is handed on; each is gone.
+        // A request that is too long, not UTF-8 or a link is not passed on; each is removed.
         leave(&dir, &vec![b'a'; LIMIT as usize + 1]).unwrap();
         assert_eq!((take(&dir), any(&dir)), (None, false));
         leave(&dir, b"\xff").unwrap();

@@ -1,7 +1,7 @@
-//! A step that W ranks saved, written as N ranks would have saved it.
+//! Rewrites a step that W ranks saved as N ranks would have saved it.
 //!
-//! Every byte that is read is compared with its checksum as it is read, and the new step gets its name when all of it is durable: whoever is
-//! killed leaves nothing under that name.
+//! Every byte is compared with its checksum as it is read, and the new step gets its name once it is durable: an
+//! interruption leaves nothing under that name.
 
 mod content;
 mod write;
@@ -13,47 +13,43 @@ use crate::output_dir::OutputDirError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Verdict;
 
-/// Why a step was not cut.
+/// Why a step was not resharded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotCut {
-    /// The step is not what is needed.
+    /// The step cannot be resharded.
     #[error("{text}")]
     Step {
         /// The verdict that follows.
         verdict: Verdict,
-        /// The thing and its place.
         text: String,
-        /// The next thing to do.
         hint: Option<String>,
     },
     /// The machine does not allow it.
     #[error("{text}")]
     Machine {
-        /// The thing and its place.
+        /// What is wrong, and where.
         text: String,
-        /// The next thing to do.
         hint: Option<String>,
     },
-    /// There is no room for it.
+    /// There is not enough free space.
     #[error("it takes {want} bytes and {free} are free in {at}")]
     NoRoom {
-        /// The directory.
         at: Utf8PathBuf,
-        /// Bytes that it takes.
+        /// Bytes needed.
         want: u64,
-        /// Bytes that are free.
+        /// Bytes free.
         free: u64,
     },
-    /// Something stands at the target.
+    /// The target path exists.
     #[error("{0} exists and is not an empty directory")]
     Exists(Utf8PathBuf),
-    /// A directory is not there.
+    /// A parent directory does not exist.
     #[error("there is no directory {0}")]
     NoParent(Utf8PathBuf),
-    /// Whoever asked for it wants no more of it.
+    /// The caller cancelled it.
     #[error("it was interrupted")]
     Interrupted,
-    /// A mistake in this program.
+    /// A bug in this program.
     #[error("{0}")]
     Internal(String),
 }
@@ -69,7 +65,6 @@ impl NotCut {
         Self::Machine { text, hint }
     }
 
-    /// Says what to do next.
     fn hint(mut self, words: impl Into<String>) -> Self {
         if let Self::Step { hint, .. } | Self::Machine { hint, .. } = &mut self {
             *hint = Some(words.into());

@@ -1,8 +1,9 @@
-//! A step that is cut anew for another number of ranks, in its place.
+//! Reshards a step in place for another number of ranks.
 //!
-//! It is written beside, made durable, and exchanged with the step that it was cut from, which then goes aside. Where a file system cannot
-//! exchange two names the old one goes aside first. Whoever is killed in between leaves one of these states, and [`Cutter::end`] tells them
-//! apart by the number of ranks that saved what stands where: nothing is deleted that is not known to be a copy.
+//! The new step is written to a staging path, made durable, and exchanged with the old one, which is then moved
+//! aside. If a file system cannot exchange two names, the old one is moved aside first. An interruption leaves one of
+//! these states, and [`Cutter::end`] tells them apart by the number of ranks that saved what is at each path: nothing
+//! is deleted that is not known to be a copy.
 
 use super::edit::{OURS, inside, perform, put_aside};
 use super::proof_record::follow;
@@ -24,10 +25,10 @@ use supervise_core::decide::limits::says_full;
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::journal::record::DiskEdit;
 
-/// Hears how many bytes are written, of how many; `false` ends it.
+/// Receives the bytes written and the total; returns false to cancel.
 pub(super) type GoOn<'a> = dyn FnMut(u64, u64) -> bool + Send + 'a;
 
-/// Performs edits, reshards among them. Answers with what was cut anew.
+/// Performs edits, including reshards. Returns the resharded step.
 pub(super) fn perform_all(
     cutter: &mut Cutter<'_>,
     edits: &[DiskEdit],
@@ -44,7 +45,7 @@ pub(super) fn perform_all(
     Ok(derived)
 }
 
-/// Bounds on what is looked into: so many bytes of memory, 0 for what is built in.
+/// Limits for inspection: this many bytes of memory, 0 for the default.
 pub(super) fn limits(memory: u64) -> InspectLimits {
     let built_in = InspectLimits::default();
     match usize::try_from(memory).unwrap_or(usize::MAX) {
@@ -53,22 +54,17 @@ pub(super) fn limits(memory: u64) -> InspectLimits {
     }
 }
 
-/// Means to cut a step.
 pub(super) struct Cutter<'a> {
-    /// The checkpoint root.
     pub(super) root: &'a Utf8Path,
-    /// Knows the pins of its steps.
     pub(super) prover: &'a mut RootProver,
-    /// Named in what is left beside a step that went aside.
+    /// Named in the note beside a step that is moved aside.
     pub(super) by: &'a str,
-    /// Place of the records of proofs.
     pub(super) records: Option<&'a Utf8Path>,
-    /// Bounds on what is looked into.
     pub(super) limits: InspectLimits,
 }
 
 impl Cutter<'_> {
-    /// Done twice it is done once: what was begun is ended first.
+    /// Idempotent: an interrupted reshard is finished first.
     fn reshard(&mut self, cut: &ReshardSpec, go_on: &mut GoOn<'_>) -> Result<ReshardedStep, ActError> {
         if let Some(done) = self.end(cut)? {
             return Ok(done);
@@ -89,7 +85,7 @@ impl Cutter<'_> {
         };
         reshard::write(&step, &stage, &content, cut.to.into(), &self.limits, &mut progress)
             .map_err(|e| not_cut(cut, &e))?;
-        // Nobody wrote into it meanwhile, and whoever asked is still there.
+        // The source was not changed meanwhile, and the caller has not cancelled.
         if !go_on(0, 0) {
             return Err(not_cut(cut, &NotCut::Interrupted));
         }
@@ -102,7 +98,7 @@ impl Cutter<'_> {
         done.ok_or_else(|| refused(cut, "what was cut does not stand in its place"))
     }
 
-    /// Ends what a reshard has begun. `None`: the step is as it was.
+    /// Finishes an interrupted reshard. `None`: the step is unchanged.
     fn end(&mut self, cut: &ReshardSpec) -> Result<Option<ReshardedStep>, ActError> {
         let (step, stage) = self.places(cut)?;
         let mut kept = None;
@@ -137,7 +133,6 @@ impl Cutter<'_> {
         }))
     }
 
-    /// The step, and the place beside it where the new one is written.
     fn places(&self, cut: &ReshardSpec) -> Result<(Utf8PathBuf, Utf8PathBuf), ActError> {
         inside(&cut.ckpt).map_err(|e| failed(cut, &e))?;
         let stage = self.root.join(OURS).join("reshard").join(&cut.ckpt.0);
@@ -156,7 +151,7 @@ impl Cutter<'_> {
         })
     }
 
-    /// Answers where the old one stands, where it had to go first.
+    /// Returns where the old step is, if it had to be moved aside first.
     fn put_in_place(&self, cut: &ReshardSpec, step: &Utf8Path, stage: &Utf8Path) -> io::Result<Option<Utf8PathBuf>> {
         let exchanged = renameat_with(CWD, stage.as_std_path(), CWD, step.as_std_path(), RenameFlags::EXCHANGE);
         let kept = match exchanged {
@@ -173,7 +168,6 @@ impl Cutter<'_> {
         Ok(kept.map(|to| to.strip_prefix(self.root).map(Utf8Path::to_owned).unwrap_or(to)))
     }
 
-    /// Moves the step as it was aside, and what was proven of it with it.
     fn aside(&self, cut: &ReshardSpec, place: &Utf8Path) -> io::Result<Utf8PathBuf> {
         let why = format!(
             "{} ranks saved it, and the run has {}: what stands in its place was cut from it",
@@ -194,7 +188,7 @@ fn is_there(path: &Utf8Path) -> bool {
     !fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
-/// How many ranks saved what stands there; `None`: nothing does.
+/// How many ranks saved the step in this directory; `None`: it does not exist.
 fn ranks(dir: &Utf8Path) -> Result<Option<u64>, NotCut> {
     match is_there(dir) {
         true => reshard::content(dir).map(|content| Some(content.world)),

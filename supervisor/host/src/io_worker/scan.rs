@@ -1,5 +1,5 @@
-//! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
-//! summaries. What did not change is neither read nor judged again.
+//! Scan and proof of a checkpoint root: file facts go into the adapter's tracker, files into reports, reports into
+//! summaries. Unchanged files are neither read nor judged again.
 
 use super::fs_kind::{FsClock, FsKind};
 use super::identity::RUN_DIR_NAME;
@@ -20,11 +20,11 @@ use supervise_core::id::Step;
 use supervise_core::state::OwnStep;
 use supervise_trainers::{ExpectedLayout, TrainerAdapter};
 
-/// Steps that a quick look goes into; below them only what comes and goes is seen.
+/// Steps that a quick scan always walks; older ones only if their own directory changed.
 const NEWEST: usize = 4;
-/// Steps whose own directory is asked for then; below them a part that goes is seen by the next thorough look.
+/// Steps that a quick scan checks at all; in older ones, a removed part is noticed by the next thorough scan.
 const OLDER: usize = 256;
-/// Faults that a proof looks for beside checksums.
+/// Faults that a proof checks besides checksums.
 pub(super) const OPTIONS: SweepOptions = SweepOptions {
     zero: true,
     finite: false,
@@ -33,7 +33,7 @@ pub(super) const OPTIONS: SweepOptions = SweepOptions {
 /// Result of one scan.
 pub type Scanned = ScanReport;
 
-/// A root under proof: the fold, and the reports that are still true.
+/// A root to prove: the tracker, and the valid reports.
 pub struct RootProver {
     pub(super) root: Utf8PathBuf,
     pub(super) tree: FileTree,
@@ -42,13 +42,12 @@ pub struct RootProver {
     pub(super) verified: Option<ProofRecords>,
     pub(super) files: FileProver,
     pub(super) looked: bool,
-    /// The changes told are not all: the next look is thorough.
+    /// Change reports were lost: the next scan is thorough.
     pub(super) lost: bool,
     pub(super) remarks: Vec<String>,
-    /// Counters of the steps that were recorded.
     pub(super) earlier: BTreeMap<CkptId, EarlierStep>,
     bytes: u64,
-    /// Steps that the journal knows: what their records say is taken as read.
+    /// Steps in the journal: their proof records are trusted.
     pub(super) own: BTreeMap<String, OwnStep>,
 }
 
@@ -59,7 +58,7 @@ impl std::fmt::Debug for RootProver {
 }
 
 impl RootProver {
-    /// A root, nothing read yet.
+    /// A prover of a root, with nothing read yet.
     #[must_use]
     pub fn new(root: &Utf8Path, adapter: &dyn TrainerAdapter, expect: &ExpectedLayout) -> Self {
         let clock = FsKind::near(root).clock();
@@ -79,14 +78,14 @@ impl RootProver {
         }
     }
 
-    /// Uses what earlier proofs left in the run directory.
+    /// Uses the proof records in the run directory.
     #[must_use]
     pub fn with_records(mut self, run_dir: &Utf8Path) -> Self {
         self.verified = Some(ProofRecords::new(run_dir, false));
         self
     }
 
-    /// Uses what earlier proofs left, and keeps it up to date by [`Prover::record`].
+    /// Uses the proof records, and keeps them up to date by [`RootProver::record`].
     pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
         let ours = self.root.join(RUN_DIR_NAME);
         self.cache.owners.learn(if ours.is_dir() { &ours } else { run_dir });
@@ -94,21 +93,21 @@ impl RootProver {
         self
     }
 
-    /// Knows the steps that the journal knows.
+    /// Sets the steps that the journal records.
     #[must_use]
     pub fn knowing(mut self, own: &BTreeMap<String, OwnStep>) -> Self {
         self.own.clone_from(own);
         self
     }
 
-    /// Bytes of files that full proofs have read so far.
+    /// Bytes of files read by full proofs so far.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
-    /// Scans the root and proves newest first until `whole` whole steps are found. `working` hears the bytes read
-    /// and may end a sweep by answering `false`.
+    /// Scans the root and proves steps, newest first, until `whole` whole steps are found. `working` receives the
+    /// bytes read and may cancel by returning false.
     pub fn scan(&mut self, depth: Depth, whole: u32, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
         self.look(depth, whole, WalkMode::Thorough, working)
     }
@@ -164,7 +163,7 @@ impl RootProver {
         out
     }
 
-    /// The newest step is judged first, and what the older ones count is known only after them: what is proven is judged again.
+    /// Judges proven steps again: the newest was judged before the older ones' counters were known.
     fn compare(&mut self, depth: Depth, steps: &mut [CheckpointSummary]) {
         for summary in steps.iter_mut().filter(|c| c.proven.is_some()) {
             *summary = self.cache.judge(&summary.id, depth, false);
@@ -187,7 +186,7 @@ impl RootProver {
     ) -> CheckpointSummary {
         match how {
             WalkMode::Thorough => self.cache.doubt_racy(id),
-            // The judgement has asked for every report already, and is at hand where nothing changed.
+            // The verdict has checked every report already, and is cached if nothing changed.
             WalkMode::Quick => {
                 let summary = self.cache.judge(id, depth, true);
                 if summary.is_proven(depth) {
@@ -201,7 +200,7 @@ impl RootProver {
         self.cache.judge(id, depth, how == WalkMode::Quick)
     }
 
-    /// Finds the reports that a proof needs: at hand, in the record, in the files.
+    /// Finds the reports that a proof needs: in the cache, in the proof record, or by reading files.
     fn answer(&mut self, id: &CkptId, depth: Depth, how: WalkMode, working: &mut dyn FnMut(u64) -> bool) {
         let needs = self.cache.needs(id, depth);
         let mut left = self.unanswered(id, &needs, depth);
@@ -238,7 +237,7 @@ impl RootProver {
         }
     }
 
-    /// The step is as its record says: nothing new is to be written, and the record need not be kept in memory.
+    /// The step is as its proof record says: nothing new is to be written, and the record need not be kept in memory.
     fn all_recalled(&mut self, id: &CkptId) {
         let known = self.cache.step(&id.0);
         if known
@@ -251,8 +250,8 @@ impl RootProver {
         known.remembered = None;
     }
 
-    /// Whether the journal says that this step was proven so deep as its files are now. A record alone does not: anybody who can
-    /// write it can make it fit.
+    /// Returns true if the journal says that this step was proven to this depth with its current files. A proof
+    /// record alone is not enough: any user who can write it can make it fit.
     pub(super) fn is_known(&self, id: &CkptId, depth: Depth) -> bool {
         let own = self.own.get(id.0.as_str());
         let is_deep = |own: &&OwnStep| own.read || depth == Depth::Structure;
@@ -264,7 +263,6 @@ impl RootProver {
         self.tree.fact(path).map(FilePin::of)
     }
 
-    /// Needs without a report that answers them.
     fn unanswered<'n>(&mut self, id: &CkptId, needs: &'n [RequiredFile], depth: Depth) -> Vec<&'n RequiredFile> {
         let mut by: BTreeMap<&Utf8Path, Option<FilePin>> = BTreeMap::new();
         for path in needs.iter().filter_map(|n| n.described_by.as_deref()) {
@@ -280,7 +278,6 @@ impl RootProver {
             .collect()
     }
 
-    /// Looks once for the record of a step.
     pub(super) fn load_record(&mut self, id: &CkptId) {
         let Some(verified) = &self.verified else { return };
         if self.cache.step(&id.0).remembered.is_some() {
@@ -296,7 +293,6 @@ impl RootProver {
         self.cache.step(&id.0).remembered = Some(remembered);
     }
 
-    /// Takes the report of a file that nobody touched from the record.
     fn recall(&mut self, id: &CkptId, need: &RequiredFile, depth: Depth) -> Option<FileReport> {
         let pin = self.pin(&need.path)?;
         let by = need.described_by.as_deref().map(|by| (by, self.pin(by)));
@@ -312,8 +308,8 @@ impl RootProver {
         Some(known.take_in(&need.path, report?, depth, by.and_then(|(_, pin)| pin), false))
     }
 
-    /// Reads files and takes in what they say; returns how many needs that answers. Where another file may stand in a
-    /// proven one's place, its bytes are read whatever depth was asked for.
+    /// Reads files and stores their reports; returns how many needs that answers. If another file may have replaced a
+    /// proven one, its bytes are read whatever depth was requested.
     pub(super) fn read(
         &mut self,
         id: &CkptId,
@@ -370,8 +366,8 @@ impl RootProver {
         answers
     }
 
-    /// A trainer that saves a step again writes all of its files. Where some are as they were proven and others are not, something
-    /// else wrote them, or the save was killed: both are no state of any step.
+    /// A trainer that saves a step again rewrites all of its files. If some are as proven and others are not,
+    /// something else wrote them, or the save was killed: either way they do not form one state.
     fn mixed(&mut self, id: &CkptId, remembered: &RecordedStep) -> Option<Finding> {
         let untouched = remembered.untouched(|inside| self.pin(&id.0.join(inside)))?.to_owned();
         let anew = |r: &FileReport| r.findings.iter().any(|f| f.code == "rewritten");
@@ -382,7 +378,7 @@ impl RootProver {
         Some(Finding::error("rewritten_in_part", Verdict::Damaged, detail).in_file(path.clone()))
     }
 
-    /// The pins of one step as they are on disk now; `None` where it is gone.
+    /// The current pins of one step; `None` if it does not exist.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -397,7 +393,6 @@ impl RootProver {
         self.cache.steps.steps()
     }
 
-    /// The directories of a step, itself first.
     pub(super) fn dirs_of(&self, id: &CkptId) -> Vec<Utf8PathBuf> {
         let mut out = self.tree.dirs_of(&id.0);
         let is_dir = self.tree.fact(&id.0).is_some_and(|f| f.kind == EntryKind::Dir);
@@ -419,7 +414,7 @@ impl RootProver {
         summary
     }
 
-    /// Brings the fold up to date with the disk. Answers the steps that cannot be looked at.
+    /// Brings the tracker up to date with the disk. Returns the steps that cannot be read.
     ///
     /// # Errors
     /// The root cannot be listed.
@@ -440,7 +435,7 @@ impl RootProver {
         self.refuse_listed_others();
         for (n, (id, _)) in self.cache.steps.steps().into_iter().enumerate() {
             let older = how == WalkMode::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
-            // What a trainer's own retention deletes leaves its mark on the step's directory.
+            // What a trainer's own retention deletes changes the step directory's times.
             let skipped = older && (n >= OLDER || !self.tree.is_touched(&id.0));
             if !skipped
                 && !out.contains_key(&id.0)

@@ -1,7 +1,7 @@
-//! Reading again everything that was ever proven: finds what storage loses in silence.
+//! Reads everything again that was ever proven, to find silent storage corruption.
 //!
-//! Every recorded step is read in full, whatever the file system says of its files, and compared with its record.
-//! Nothing is written: what was proven stays what was proven.
+//! Every recorded step is read in full, whatever the file system says of its files, and compared with its proof
+//! record. Nothing is written, so the records stay as they were.
 
 use super::proof_record::RecordedStep;
 use super::scan::RootProver;
@@ -15,30 +15,26 @@ use supervise_trainers::{ExpectedLayout, TrainerAdapter};
 /// One recorded step, read again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScrubResult {
-    /// Verdict on it now; where bytes are not what was proven, a finding `rot` or `not_what_was_proven` says so.
+    /// The current verdict; if bytes differ from what was proven, a finding `rot` or `not_what_was_proven`.
     pub summary: CheckpointSummary,
-    /// Its files, by path relative to the root.
     pub files: BTreeMap<Utf8PathBuf, FileReport>,
-    /// Files whose bytes could be compared with a record of theirs.
+    /// Number of files whose bytes could be compared with a record.
     pub compared: usize,
-    /// Recorded files that are not there any more.
     pub missing: Vec<Utf8PathBuf>,
 }
 
-/// Findings of a scrub.
+/// Result of a scrub.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scrub {
-    /// Every recorded step that is there, newest first.
+    /// Every recorded step that exists, newest first.
     pub steps: Vec<ScrubResult>,
-    /// Steps of which no record exists: nothing can be compared.
+    /// Steps without a record: nothing to compare with.
     pub unrecorded: Vec<CkptId>,
-    /// Steps that cannot be looked at now, and why.
     pub unreadable: BTreeMap<Utf8PathBuf, String>,
-    /// Records that cannot be used, and why.
     pub remarks: Vec<String>,
 }
 
-/// Reads every recorded step of a root again. `working` hears the bytes read, and may end it by answering `false`.
+/// Reads every recorded step of a root again. `working` receives the bytes read and may cancel by returning false.
 ///
 /// # Errors
 /// The root cannot be listed.

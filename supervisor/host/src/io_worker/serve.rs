@@ -1,7 +1,7 @@
-//! The I/O worker's own loop: one question after the other, and between them what nobody asked for yet.
+//! The I/O worker's loop: one request after the other, and unrequested work in between.
 //!
-//! A thread reads the questions, so that long work hears that another one waits. What the watch tells comes in the
-//! same way. Only this loop touches the fold.
+//! A thread reads the requests, so that a long one notices that another waits. Watch events arrive through the same
+//! channel. Only this loop changes the tracker.
 
 use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{CopyRequest, keep};
@@ -36,16 +36,13 @@ use supervise_core::id::ActId;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{adapter, expect};
 
-/// The exit code of an I/O worker that may not start a thread.
+/// The exit code of an I/O worker that cannot start a thread.
 pub const NO_THREAD: i32 = 69;
 
-/// An input of the loop.
 enum Wake {
-    /// A line on standard input.
     Line(String),
-    /// Standard input ended: nobody is there any more.
+    /// Standard input has ended: the requester has exited.
     End,
-    /// Something was heard of the root.
     Told(WatchEvent),
 }
 
@@ -53,21 +50,21 @@ struct IoWorker {
     wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
     prover: Option<RootProver>,
-    /// If the trainer keeps one checkpoint only: `prover` is that of the live set.
+    /// For a trainer with a single checkpoint; `prover` is then the live set's.
     generations: Option<GenerationStore>,
     tenure: TermOnDisk,
     watch: Option<Watch>,
     prefetch: Prefetch,
 }
 
-/// How far reading checkpoints gives way to the training.
+/// Niceness of reading checkpoints, so that the training comes first.
 const NICE: i32 = 10;
-/// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
+/// Lines read and not answered, besides the current one; the end of input counts as one.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Standard input ended: whoever asked is gone, and nothing may be taken in its name.
+/// Standard input has ended: the requester has exited, and nothing may be taken on its behalf.
 static GONE: AtomicBool = AtomicBool::new(false);
 
-/// The driver does not wait for the present answer any more.
+/// Returns true if the supervisor no longer waits for the current answer.
 fn another_question_waits() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
@@ -76,7 +73,6 @@ fn nobody_listens() -> bool {
     GONE.load(Ordering::Relaxed)
 }
 
-/// Reads questions until standard input ends.
 fn listen(wakes: &Sender<Wake>) {
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -87,7 +83,7 @@ fn listen(wakes: &Sender<Wake>) {
     }
     GONE.store(true, Ordering::Relaxed);
     WAITING.fetch_add(1, Ordering::Relaxed);
-    // Without a loop that listens nothing is left to end.
+    // Without a loop that receives it there is nothing to end.
     let _ = wakes.send(Wake::End);
 }
 
@@ -130,7 +126,8 @@ impl IoWorker {
                 None => Some(woken.recv().map_err(|_| RecvTimeoutError::Disconnected)),
                 Some(at) => Some(woken.recv_timeout(at.saturating_duration_since(Instant::now()))),
             };
-            // What was told counts before what was asked: an answer knows all that was heard before the question.
+            // Watch events are handled before requests, so that an answer includes every change reported before the
+            // request.
             let mut top = false;
             while let Some(woke) = next {
                 match woke {
@@ -178,7 +175,7 @@ impl IoWorker {
         Ok(())
     }
 
-    /// Takes in what was heard. Answers whether directories may have come or gone.
+    /// Handles a watch event. Returns whether directories may have been created or removed.
     fn told(&mut self, told: WatchEvent) -> bool {
         let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
             return false;
@@ -191,7 +188,7 @@ impl IoWorker {
                 watch.caught_up();
                 true
             }
-            // A newer build of AReaL ends each save with it, and nothing in place says so.
+            // A newer release of AReaL ends each save with it, and writes nothing in place.
             WatchEvent::Changed { path, closed: true }
                 if self.generations.is_some() && path.file_name() == Some(LATEST) =>
             {
@@ -209,12 +206,12 @@ impl IoWorker {
         }
     }
 
-    /// Directories came or went: those of the newest steps are listened to.
+    /// Directories were created or removed: updates the watches of the newest steps.
     fn follow(&mut self) {
         let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
             return;
         };
-        // What cannot be looked at now is told by the next scan.
+        // The next scan reports what cannot be read now.
         let _ = prover.refresh(WalkMode::Quick);
         watch.follow(prover);
         self.prefetch.noticed(prover, TOLD);
@@ -231,14 +228,12 @@ impl IoWorker {
         }
     }
 
-    /// Nobody listens any more; what was proven is not lost.
     fn end(&mut self) {
         if let Some(prover) = &mut self.prover {
             self.prefetch.write_down(prover);
         }
     }
 
-    /// Place of the proofs of this run.
     fn records(&self) -> Option<Utf8PathBuf> {
         self.spec.as_ref().map(|s| s.run_dir.join(VERIFIED))
     }
@@ -364,7 +359,7 @@ impl IoWorker {
                         say(&IoReply::Working { id, bytes, of: 0 });
                     }
                 };
-                // Of a trainer with one checkpoint none is older.
+                // A trainer with a single checkpoint has no older steps.
                 let odd = match &self.generations {
                     Some(_) => None,
                     None => prover.odd_weights(&ckpt, &mut working),
@@ -420,7 +415,7 @@ impl IoWorker {
             IoQuestion::Watch => {
                 let wakes = self.wakes.clone();
                 let tell = move |told| {
-                    // A loop that ended hears nothing.
+                    // If the loop has ended, there is no receiver.
                     let _ = wakes.send(Wake::Told(told));
                 };
                 let top = prover.root.clone();
@@ -437,7 +432,7 @@ impl IoWorker {
     }
 }
 
-/// Copies beside the questions: the answer says that it began, a line of its own how it ended.
+/// Copies in a thread: the answer reports the start, and a separate line the result.
 fn keep_beside(places: CheckpointDirs, act: ActId, wanted: CopyRequest) -> Result<IoAnswer, ActError> {
     let copying = std::thread::Builder::new().name("keep".to_owned()).spawn(move || {
         let result = keep(&places, &wanted);
@@ -449,7 +444,7 @@ fn keep_beside(places: CheckpointDirs, act: ActId, wanted: CopyRequest) -> Resul
     }
 }
 
-/// A step outside the root, which the user named: known by its absolute path.
+/// A step outside the root that the user named, identified by its absolute path.
 fn elsewhere(
     spec: &RunSpec,
     path: &Utf8Path,

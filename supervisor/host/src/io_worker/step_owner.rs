@@ -1,8 +1,8 @@
-//! Users whose files a checkpoint may hold.
+//! Which users' files a checkpoint may contain.
 //!
-//! Whoever can write into a checkpoint root can put a step there, and loading a step runs what is pickled in it. So a step counts
-//! only if each of its files and directories belongs to this user, to root, or to a user whom the settings trust; or if a person
-//! named the step.
+//! Any user who can write into a checkpoint root can put a step there, and loading a step executes what is pickled in
+//! it. So a step counts only if each of its files and directories belongs to this user, to root, or to a user trusted
+//! in the settings; or if the operator named the step.
 
 use super::fs_kind::maps_users;
 use super::identity::RUN_DIR_NAME;
@@ -16,16 +16,14 @@ use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 use supervise_trainers::ExpectedLayout;
 
-/// A step of another user.
 #[derive(Debug, Clone)]
 pub(super) struct OthersStep {
     pub(super) step: Step,
-    /// A file or directory of it that belongs to them.
     pub(super) path: Utf8PathBuf,
     pub(super) uid: u32,
 }
 
-/// Users whose files count, and the step that may belong to anybody.
+/// Users whose files count, and the step that may belong to any user.
 #[derive(Debug, Clone)]
 pub(super) struct StepOwners {
     own: OwnIds,
@@ -35,10 +33,10 @@ pub(super) struct StepOwners {
 }
 
 impl StepOwners {
-    /// Those of a run that is only looked at: nothing is created to learn as whom this process writes below `root`.
+    /// For a run that is only read: no file is created to find out which user this process writes as below `root`.
     pub(super) fn of(root: &Utf8Path, expect: &ExpectedLayout) -> Self {
         let user = effective_user();
-        // A network file system may give root's files to another user, who owns the run directory then.
+        // A network file system may map root to another user, who owns the run directory then.
         let is_mapped = user == 0 && maps_users(root);
         let mapped = is_mapped.then(|| owner(&root.join(RUN_DIR_NAME))).flatten();
         Self {
@@ -49,7 +47,7 @@ impl StepOwners {
         }
     }
 
-    /// Learns from a file that is created in `dir` and removed again as whom this process writes there.
+    /// Finds out which user this process writes as, with a temporary file in `dir`.
     pub(super) fn learn(&mut self, dir: &Utf8Path) {
         self.own = OwnIds::here();
         if owner(dir).is_some_and(|uid| !self.own.trusts(uid)) {
@@ -57,17 +55,14 @@ impl StepOwners {
         }
     }
 
-    /// Whether files of this user count.
     pub(super) fn accepts(&self, uid: u32) -> bool {
         self.own.trusts(uid) || self.trusted.contains(&uid)
     }
 
-    /// This process, as the file system knows it.
     pub(super) fn own(&self) -> OwnIds {
         self.own
     }
 
-    /// Whether a person named this step of a root.
     pub(super) fn is_named(&self, root: &Utf8Path, id: &CkptId, step: Step) -> bool {
         self.named == Some(step) || self.named_path.as_ref().is_some_and(|path| root.join(&id.0) == *path)
     }
@@ -94,7 +89,7 @@ mod tests {
             trust_owners: vec![70],
             ..ExpectedLayout::default()
         };
-        // As on a network file system that gives user 5's files to nobody.
+        // As on a network file system that maps user 5 to nobody.
         let squashed = owners(OwnIds::new(5, Some(65534)), &expect);
         let counts = [0, 5, 65534, 70, 71].map(|uid| squashed.accepts(uid));
         assert_eq!(counts, [true, true, true, true, false]);

@@ -1,4 +1,4 @@
-//! The run directory: journals, specification.
+//! The run directory: journals and specification.
 
 use super::files::{SMALL, open_regular, read_small};
 use super::judged::trust_here;
@@ -23,15 +23,13 @@ use supervise_core::lease::PidScope;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 
-/// Space kept back so that a full disk does not silence the journal.
+/// Space kept in reserve so that a full disk does not stop the journal.
 const RESERVE: u64 = 1 << 20;
-/// The snapshot beside the journals is no larger.
 const LARGE: u64 = 1 << 30;
 
-/// Hexadecimal digits of a run's key.
 pub(super) const KEY: usize = 16;
 
-/// The file by which a run directory is known.
+/// The file that identifies a run directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunFile {
     pub(super) version: u32,
@@ -39,22 +37,21 @@ pub(super) struct RunFile {
     pub(super) root: Option<Utf8PathBuf>,
     pub(super) dev: u64,
     pub(super) ino: u64,
-    /// Random: nothing else has it, so that what bears it comes from here.
+    /// Random, so that whatever carries it belongs to this run directory.
     #[serde(default)]
     pub(super) key: String,
 }
 
-/// The run's key, where its directory has one.
 pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
     let file: RunFile = serde_json::from_slice(&read_small(&run_dir.join("run.id"), SMALL).ok()?).ok()?;
     let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
     plain.then_some(file.key)
 }
 
-/// Reads and folds every term's journal, oldest first.
+/// Replays every term's journal, oldest first.
 ///
 /// # Errors
-/// The system's, where a journal cannot be read.
+/// The system's, if a journal cannot be read.
 pub(super) fn read_journals(
     run_dir: &Utf8Path,
     tell: &mut ReadProgressFn<'_>,
@@ -62,10 +59,10 @@ pub(super) fn read_journals(
     go_on(run_dir, ReplayedState::default(), tell)
 }
 
-/// The same, from what was folded of them before, where they are still those.
+/// The same, continuing from an earlier replay if the journals still match it.
 ///
 /// # Errors
-/// The system's, where a journal cannot be read.
+/// The system's, if a journal cannot be read.
 pub(super) fn go_on(
     run_dir: &Utf8Path,
     mut folded: ReplayedState,
@@ -75,7 +72,6 @@ pub(super) fn go_on(
     Ok((loaded(run_dir, &folded)?, folded))
 }
 
-/// Facts about a run whose journals were folded.
 fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
     let files = term_files(run_dir)?;
     let gaps = ReplayedState::gaps(run_dir, &files);
@@ -90,7 +86,7 @@ fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
         attempts: folded.attempts(),
         ..LoadedRun::default()
     };
-    // Process ids of another boot, or of another pid namespace, are other processes.
+    // PIDs of another boot, or of another PID namespace, mean other processes.
     let here = crate::process::own_pid_scope();
     let mut origin = origin(run_dir, &files, &out.state)?;
     if let Some(a) = &out.state.attempt {
@@ -109,14 +105,13 @@ fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
     judge(&mut out, &trust_here(&origin, run_dir));
     let lease = match &out.spec {
         Some(spec) => lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
-        // The lease of a root may stand here, and the journal of its run elsewhere.
+        // The lease of a root may be here, and the journal of its run elsewhere.
         None => run_dir.join("lease"),
     };
     out.holder = last_sign(&lease);
     Ok(out)
 }
 
-/// The terms whose journals are there, oldest first.
 pub(super) fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
     Ok(term_files(run_dir)?.into_iter().map(|f| f.term).collect())
 }
@@ -125,7 +120,6 @@ fn tree_file(run_dir: &Utf8Path, attempt: AttemptNo) -> Utf8PathBuf {
     run_dir.join(format!("attempts/{:04}/tree", attempt.0))
 }
 
-/// Everything that tells which run this is and which processes are its own.
 fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &RunState) -> io::Result<OwnedPath> {
     let mut origin = OwnedPath::new(journals.iter().filter_map(|f| f.owner.clone()).collect());
     origin.add(run_dir)?;
@@ -139,7 +133,7 @@ fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &RunState) -> io::Re
     Ok(origin)
 }
 
-/// A number names a process of ours only if nobody else can have written it: a forged one would have our own processes killed.
+/// A PID is only used if no other user can have written it: a forged one would make us kill our own processes.
 fn judge(out: &mut LoadedRun, trust: &PathTrust) {
     let why = match trust {
         PathTrust::Trusted => return,
@@ -157,9 +151,9 @@ fn judge(out: &mut LoadedRun, trust: &PathTrust) {
     }
 }
 
-/// Processes that a guard wrote down. What was read is what `origin` comes to hold.
+/// Processes that a guard recorded. Adds what was read to `origin`.
 fn recorded(tree: &Utf8Path, here: &PidScope, origin: &mut OwnedPath) -> TreeRecord {
-    // Without the file nothing was recorded; what lives is then found by its marks.
+    // Without the file nothing was recorded; running processes are then found by their marks.
     read_tree(tree, origin)
         .map(|bytes| parse_tree(&bytes, here))
         .unwrap_or_default()
@@ -173,7 +167,6 @@ fn read_tree(tree: &Utf8Path, origin: &mut OwnedPath) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The journal of the present term.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     file: File,
@@ -181,12 +174,12 @@ pub(super) struct JournalFile {
     reserve: Utf8PathBuf,
     len: u64,
     run_dir: Utf8PathBuf,
-    /// Bytes in it and before it; `None` where that could not be read.
+    /// State of the replay; `None` if the journals could not be read.
     folded: Option<ReplayedState>,
 }
 
 impl JournalFile {
-    /// Begins a term's file; none may be there in which anything was written. An empty one is left by an I/O worker that died.
+    /// Creates a term's file, which must not contain anything yet. An empty one was left by an I/O worker that died.
     pub(super) fn begin(
         run_dir: &Utf8Path,
         term: Term,
@@ -208,16 +201,17 @@ impl JournalFile {
         }
         let reserve = run_dir.join("journal.reserve");
         match fill(&reserve) {
-            // The journal itself may have room: without a reserve its end is told only where the disk lets it.
+            // There may still be space for the journal itself; without a reserve, its end is written only if the disk
+            // allows it.
             Err(e) if is_full(&e) => remove_file(&reserve).map_err(|e| at(&e))?,
             filled => filled.map_err(|e| at(&e))?,
         }
         let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
-        // Durable: the next start is compared with it, and what can be proven may have changed since.
+        // Durable: the next start compares with it, and what can be proven may have changed since.
         write_whole(&run_dir.join(format!("spec/{term}.json")), &spec, PRIVATE).map_err(|e| at(&e))?;
-        // A journal that is synced is of no use without its name.
+        // A synced journal is lost without its directory entry.
         sync_dir(&run_dir.join("journal")).map_err(|e| at(&e))?;
-        // While the lease was waited for, its holder may have written on.
+        // The previous holder may have written more while we waited for the lease.
         let folded = folded.catch_up(run_dir, tell).map(|()| folded);
         Ok(Self {
             file,
@@ -229,7 +223,7 @@ impl JournalFile {
         })
     }
 
-    /// Goes on with a file that another I/O worker began; a torn last line is cut.
+    /// Continues a file that another I/O worker created; a torn last line is cut off.
     pub(super) fn adopt(run_dir: &Utf8Path, term: Term, tell: &mut ReadProgressFn<'_>) -> Result<Self, ActError> {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
         let at = |e: &io::Error| disk_error(&format!("going on with the journal {path}"), e);
@@ -248,16 +242,15 @@ impl JournalFile {
         })
     }
 
-    /// Place of it.
     pub(super) fn path(&self) -> &Utf8Path {
         &self.path
     }
 
-    /// Appends whole lines. On a full disk the reserve is given up first.
+    /// Appends whole lines. If the disk is full, the reserve is deleted first.
     pub(super) fn append(&mut self, text: &str, sync: bool) -> Result<(), ActError> {
         let mut result = self.write(text, sync);
         if result.as_ref().is_err_and(is_full) {
-            // Nothing else can be given up; whether this one could, the second try shows.
+            // There is nothing else to free; the second try shows whether it helped.
             let _ = remove_file(&self.reserve);
             result = self.write(text, sync);
         }
@@ -278,7 +271,7 @@ impl JournalFile {
                 Ok(())
             }
             Err(e) => {
-                // A torn line would be read as damage: back to the last whole one.
+                // A torn line would be read as damage: truncate to the last whole one.
                 let _ = self.file.set_len(self.len);
                 Err(e)
             }
@@ -287,7 +280,7 @@ impl JournalFile {
 }
 
 impl JournalFile {
-    /// Writes down what the journals fold to, where that is worth it; `now`: where anything is new.
+    /// Writes the snapshot if enough was appended; `now`: if anything was.
     pub(super) fn snapshot(&mut self, now: bool) {
         if let Some(folded) = &mut self.folded {
             folded.save(&self.run_dir, now);
@@ -295,7 +288,6 @@ impl JournalFile {
     }
 }
 
-/// The end of the last whole line.
 fn last_newline(file: &File) -> io::Result<u64> {
     let mut piece = vec![0; 64 << 10];
     let mut end = file.metadata()?.len();
@@ -323,7 +315,7 @@ fn fill(path: &Utf8Path) -> io::Result<()> {
         return Ok(());
     }
     match fallocate(&file, FallocateFlags::empty(), 0, RESERVE) {
-        // A file system that cannot preallocate gets real bytes.
+        // If a file system cannot preallocate, write real bytes.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
         other => Ok(other?),
     }

@@ -1,4 +1,4 @@
-//! A term on disk: opened, won, begun, gone on with, shown to live, given back.
+//! A term on disk: opened, won, started, taken over, renewed, released.
 
 use super::identity::{self, DirOwnership};
 use super::lease::{HeldLease, LeaseAttempt};
@@ -20,29 +20,24 @@ use supervise_core::id::Term;
 use supervise_core::lease::LeaseClaim;
 use supervise_core::spec::RunSpec;
 
-/// State of a term in an I/O worker.
 #[derive(Debug, Default)]
 pub(super) struct TermOnDisk {
-    /// The number of the present question.
     pub(super) asked: u64,
-    /// The newest journal when they were read.
     read: Option<Stamp>,
-    /// Input that was read then.
     folded: ReplayedState,
-    /// The run directory that was peeked into last: what was folded of its journals is gone on with.
+    /// The last run directory that was peeked into, with its replay, to continue from.
     peeked: Option<(Utf8PathBuf, ReplayedState)>,
     lease: Option<HeldLease>,
-    /// The run directory of the term that was begun.
     run_dir: Option<Utf8PathBuf>,
     journal: Option<JournalFile>,
     ground: Option<PathGuard>,
 }
 
-/// The newest journal and its length: unchanged, there is nothing new to read.
+/// The newest journal and its length: if unchanged, there is nothing new to read.
 type Stamp = (u32, u64);
 
 impl TermOnDisk {
-    /// Answers what is asked about the run directory. `gone`: nobody waits for the answer any more.
+    /// Answers requests about the run directory. `gone`: whether the requester has exited.
     pub(super) fn answer(&mut self, ask: IoQuestion, gone: &dyn Fn() -> bool) -> Result<IoAnswer, ActError> {
         match ask {
             IoQuestion::Open(id) => {
@@ -134,7 +129,7 @@ impl TermOnDisk {
         }
     }
 
-    /// Wins the lease inside the directory that was found; only then is anything in it moved or written.
+    /// Wins the lease inside the run directory; only then is anything in it moved or written.
     fn take_over(
         &mut self,
         dir: &Utf8Path,
@@ -144,7 +139,7 @@ impl TermOnDisk {
     ) -> Result<IoAnswer, ActError> {
         let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
         let mut notes = Vec::new();
-        // The lease need not stand in the run directory.
+        // The lease may be outside the run directory.
         notes.extend(dir.parent().map(own_dir).transpose().map_err(|e| at(&e))?.flatten());
         notes.extend(own_dir(dir).map_err(|e| at(&e))?);
         let newest = store::terms(&id.run_dir).map_err(|e| at(&e))?.pop().unwrap_or(0);
@@ -175,7 +170,7 @@ impl TermOnDisk {
             }
         }
         let key = identity::settle(id).map_err(|e| at(&e))?;
-        // Whoever held it before may have written to the end.
+        // The previous holder may have written until the end.
         let anew = match stamp(&id.run_dir) == self.read {
             true => None,
             false => {
@@ -201,7 +196,7 @@ impl TermOnDisk {
         lease_dir: &Utf8Path,
         known: &[u64],
     ) -> Result<IoAnswer, ActError> {
-        // That it stands elsewhere by now has to be told, whatever else can be done.
+        // A moved path must be reported, even if nothing else can be done.
         let journal = run_dir.join(format!("journal/{term}.jsonl"));
         if !known.is_empty() {
             let own = lease_dir.join(term.to_string());
@@ -214,7 +209,7 @@ impl TermOnDisk {
         Ok(IoAnswer::Done)
     }
 
-    /// Nothing is written where something else stands now.
+    /// Fails if a path was moved or replaced, so that nothing is written there.
     fn still_there(&self) -> Result<(), ActError> {
         match self.ground.as_ref().map(PathGuard::moved).transpose()?.flatten() {
             Some(moved) => Err(internal(&moved)),
@@ -234,7 +229,7 @@ impl TermOnDisk {
         })
     }
 
-    /// Writes down what the journals fold to, once that is worth it; `now`: where anything is new.
+    /// Writes the snapshot if enough was appended; `now`: if anything was.
     pub(super) fn snapshot(&mut self, now: bool) {
         if let Some(journal) = &mut self.journal {
             journal.snapshot(now);
@@ -265,7 +260,7 @@ fn stamp(run_dir: &Utf8Path) -> Option<Stamp> {
     Some((term, journal.len()))
 }
 
-/// Facts for people, and copies that each start makes anew.
+/// Not synced: facts for the operator, and copies that each start makes again.
 fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
     let at = |e: &io::Error| disk_error(&format!("making the attempt's directory {dir}"), e);
     make_dir(dir).map_err(|e| at(&e))?;
@@ -356,7 +351,7 @@ mod tests {
         elsewhere.seat.pid_ns += 1;
         elsewhere.ttl = Ms(60_000);
         let (mut first, _) = start(&dir.join("a"), elsewhere);
-        // Seen under another path, and by its own account on another device.
+        // Visible under another path, with another device number in its `run.id`.
         fs::rename(dir.join("a"), dir.join("b")).unwrap();
         let file = dir.join("b/.supervise/run.id");
         let text = fs::read_to_string(&file).unwrap().replace("\"dev\":", "\"dev\":9");

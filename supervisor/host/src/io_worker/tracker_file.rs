@@ -1,4 +1,4 @@
-//! The trainer's own pointer to its newest step, as it stands in the root.
+//! The trainer's own pointer to its newest step, in the root.
 
 use super::files::read_plain;
 use super::scan::RootProver;
@@ -9,11 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use supervise_core::event::TrackerState;
 use supervise_trainers::StepTracker;
 
-/// A tracker file is a number; more is not read.
 const TRACKER_LIMIT: u64 = 256;
 
 impl RootProver {
-    /// Reads it. What another user wrote there says nothing to this run, and is said once.
+    /// Reads the pointer. A file of another user is ignored, and reported once.
     ///
     /// # Errors
     /// It cannot be read now.
@@ -43,15 +42,15 @@ impl RootProver {
     }
 }
 
-/// The trainer's pointer in a checkpoint root, for a fold that nobody keeps. What cannot be read says nothing.
+/// Reads the trainer's pointer in a checkpoint root into a temporary tracker. An unreadable one is ignored.
 pub fn read_tracker(root: &Utf8Path, steps: &mut dyn StepTracker) {
     let name = steps.tracker_file();
     let bytes = (!name.is_empty()).then(|| read_plain(&root.join(name), TRACKER_LIMIT).ok());
     steps.read_tracker(bytes.flatten().as_deref());
 }
 
-/// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may
-/// write in the root chooses where it leads. One that leads nowhere names no step, as a file that is not there.
+/// The result if the path is not a regular file; waiting would not change it. Links are not followed, because any
+/// user who may write to the root could choose the target. A dangling link counts as a missing file.
 fn not_a_file(path: &Utf8Path) -> Option<TrackerState> {
     let here = fs::symlink_metadata(path).ok()?;
     match here.is_symlink() {

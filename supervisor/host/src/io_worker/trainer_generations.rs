@@ -1,7 +1,7 @@
-//! Generations that newer builds of AReaL write by themselves, and the pointer that names one of them.
+//! Generations that newer releases of AReaL write themselves, and the pointer that names one of them.
 //!
-//! The pointer is read as what it is: bytes that anybody may have put there. It is changed by replacing it, and what it said, or
-//! what stood in its place, goes aside like everything else.
+//! The pointer is untrusted input. It is changed by replacing it, and the previous pointer, or whatever was in its
+//! place, is moved aside.
 
 use super::checkpoint_places::CheckpointDirs;
 use super::latest::{LatestPointer, bytes_of, latest};
@@ -16,7 +16,7 @@ use supervise_checkpoint::latest_file::{
 use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 
-/// The directory of a generation, by the name that the run knows it by.
+/// The directory of a generation, from the name used by the run.
 pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
     let name = id.0.as_str().split('.').next().unwrap_or_default();
     match generation_step(name) {
@@ -28,18 +28,18 @@ pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
     }
 }
 
-/// Returns true if the trainer here keeps generations by itself: what is put back must then be one.
+/// Returns true if this trainer keeps its own generations: a copy that is put back must then become one.
 pub(super) fn is_used(root: &Utf8Path) -> bool {
     let any = |dir: Utf8PathBuf| dir.read_dir_utf8().is_ok_and(|mut all| all.next().is_some());
     latest(root) != LatestPointer::Missing || any(root.join(GENERATIONS))
 }
 
-/// Moves one of the trainer's generations aside; the pointer stays, so that AReaL refuses to start and does not begin anew.
+/// Moves one of the trainer's generations aside. The pointer stays, so that AReaL refuses to start instead of
+/// starting over.
 pub(super) fn own_aside(places: &CheckpointDirs, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     aside(places, &places.generations().join(name), name, foreign, why, by)
 }
 
-/// Moves the pointer aside, or what stands in its place.
 pub(super) fn pointer_aside(places: &CheckpointDirs, why: &str, by: &str) -> io::Result<()> {
     aside(places, &places.root.join(LATEST), LATEST, false, why, by)
 }
@@ -57,7 +57,7 @@ fn aside(places: &CheckpointDirs, source: &Utf8Path, name: &str, foreign: bool, 
     source.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
+/// Makes the pointer name the generation of a step; it is replaced atomically.
 pub(super) fn point_at(places: &CheckpointDirs, step: Step, by: &str) -> io::Result<()> {
     let generation = places.own(&places.generations(), &generation_name(step));
     let there = generation.engines()?;
@@ -67,7 +67,7 @@ pub(super) fn point_at(places: &CheckpointDirs, step: Step, by: &str) -> io::Res
     let wanted = places.engines();
     let pointer = LatestFile {
         step,
-        // AReaL refuses a generation that has not the engines of the run.
+        // AReaL refuses a generation that lacks the run's engines.
         engines: if wanted.is_empty() { there } else { wanted },
     };
     let (path, new) = (places.root.join(LATEST), pointer.to_bytes());
@@ -91,7 +91,7 @@ pub(super) fn point_at(places: &CheckpointDirs, step: Step, by: &str) -> io::Res
     write_whole(&path, &new, 0o666)
 }
 
-/// A copy becomes a generation of the trainer's own, and the pointer names it. What has its name already goes aside.
+/// Makes a copy one of the trainer's generations, named by the pointer. An existing one of that name is moved aside.
 pub(super) fn put_in(places: &CheckpointDirs, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
     let (generations, name) = (places.generations(), generation_name(step));
     let made = places.own(&places.staging("back"), &name);

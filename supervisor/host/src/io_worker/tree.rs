@@ -1,9 +1,9 @@
-//! Entries under a checkpoint root, kept up to date with as little looking as is honest.
+//! Entries under a checkpoint root, kept up to date with as few system calls as is safe.
 //!
-//! A *thorough* look lists every directory and asks for every file. A *quick* one leaves out a directory whose own times
-//! are what they were when it was listed (names come and go only with them), and asks in it only for files that somebody
-//! still waits for. A file that is overwritten in place does not touch its directory: what leads to a launch is
-//! therefore looked at thoroughly. A directory that is *watched* is listed again only when something was lost.
+//! A *thorough* walk lists every directory and stats every file. A *quick* one skips a directory whose own times have
+//! not changed since it was listed (names appear and disappear only with them), and in it stats only files that a
+//! proof still waits for. A file that is overwritten in place does not change its directory's times, so whatever
+//! leads to a launch is walked thoroughly. A *watched* directory is listed again only if events were lost.
 
 use super::files::{fact_of, is_no_text};
 use super::fs_kind::FsClock;
@@ -14,31 +14,25 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 
-/// Entries under one step that are looked at: more is no checkpoint of anybody's.
 const ENTRY_LIMIT: usize = 1_000_000;
-/// Directories below a step are this deep at most.
 const DEPTH_LIMIT: usize = 8;
-/// A directory that changed so shortly before it was listed is listed again.
+/// A directory that changed this shortly before it was listed is listed again, in nanoseconds.
 const SETTLED: i64 = 2_000_000_000;
 
-/// How much is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalkMode {
-    /// Every file.
     Thorough,
-    /// Steps that may have changed by all that is known.
+    /// Steps that may have changed.
     Quick,
 }
 
-/// The listener to what was found.
 pub(super) trait TreeListener {
-    /// One entry as it is now; `Gone` where it was known and is not there.
+    /// One entry as it is now; `Gone` if it was known and no longer exists.
     fn fact(&mut self, fact: &FileFact);
-    /// Files below a directory that are asked for even in a quick look.
+    /// Files below a directory that even a quick walk checks.
     fn waited_for(&self, dir: &Utf8Path) -> Vec<Utf8PathBuf>;
 }
 
-/// Everything known under a root. Paths are relative to it.
 #[derive(Debug)]
 pub(super) struct FileTree {
     root: Utf8PathBuf,
@@ -51,14 +45,12 @@ pub(super) struct FileTree {
 struct WatchedDir {
     /// Inode, modification and change time when it was listed, if they had settled by then.
     listed: Option<(u64, i64, i64)>,
-    /// Every change in it is told.
     watched: bool,
     entries: Entries,
-    /// How often it was listed.
     listings: u64,
 }
 
-/// The entries of one directory by name, each with the last listing that it stood in.
+/// The entries of one directory by name, each with the number of the last listing that contained it.
 type Entries = HashMap<String, (FileFact, u64)>;
 
 impl FileTree {
@@ -71,8 +63,8 @@ impl FileTree {
         }
     }
 
-    /// Lists what stands directly under the root; a quick look asks for no directory that is known. Answers the entries
-    /// that cannot be looked at.
+    /// Lists the entries directly under the root; a quick walk does not stat known directories. Returns the entries
+    /// that cannot be read.
     ///
     /// # Errors
     /// The root cannot be listed.
@@ -120,23 +112,20 @@ impl FileTree {
         Ok(refused)
     }
 
-    /// A step was looked into.
     pub(super) fn is_listed(&self, step: &Utf8Path) -> bool {
         self.dirs.contains_key(step)
     }
 
-    /// Names came or went directly in a step since it was looked at.
+    /// Returns true if names changed directly in a step since it was walked.
     pub(super) fn is_touched(&self, step: &Utf8Path) -> bool {
         let now = fs::symlink_metadata(self.root.join(step)).map(|m| fact_of(step.to_owned(), &m));
         now.map_or(true, |now| self.top.get(step.as_str()) != Some(&now))
     }
 
-    /// Nothing is there.
     pub(super) fn is_empty(&self) -> bool {
         self.top.is_empty()
     }
 
-    /// Facts about a path.
     pub(super) fn fact(&self, path: &Utf8Path) -> Option<&FileFact> {
         match path.parent() {
             Some(dir) if !dir.as_str().is_empty() => {
@@ -146,7 +135,7 @@ impl FileTree {
         }
     }
 
-    /// Looks at a step: its own entry and everything below.
+    /// Walks a step: its own entry and everything below.
     ///
     /// # Errors
     /// The first directory that cannot be read.
@@ -175,10 +164,10 @@ impl FileTree {
         }
     }
 
-    /// Asks for one path that something was said about: a file that was closed, a name that came or went.
+    /// Checks one path that was reported: a file that was closed, or a name that appeared or disappeared.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// It cannot be read.
     pub(super) fn look_at(&mut self, path: &Utf8Path, hear: &mut dyn TreeListener) -> io::Result<Option<EntryKind>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
@@ -201,12 +190,11 @@ impl FileTree {
         Ok(Some(kind))
     }
 
-    /// The directories of a step that were listed, itself included.
     pub(super) fn dirs_of(&self, step: &Utf8Path) -> Vec<Utf8PathBuf> {
         below(&self.dirs, step).map(|(p, _)| p.clone()).collect()
     }
 
-    /// Returns true if every change in a directory is told from now on. It has to be listed once more.
+    /// Sets whether every change in a directory is reported from now on. It must be listed once more.
     pub(super) fn set_watched(&mut self, dir: &Utf8Path, watched: bool) {
         let dir = match watched {
             true => Some(self.dirs.entry(dir.to_owned()).or_default()),
@@ -246,7 +234,7 @@ impl FileTree {
                 self.look_at(&file, hear)?;
             }
         } else {
-            // What happened between the last look and the beginning of listening was heard by nobody.
+            // Changes between the last walk and the start of watching were not reported.
             let unheard = known.watched && known.listed.is_none();
             let this = if unheard { WalkMode::Thorough } else { how };
             self.list(path, this, count, hear)?;
@@ -273,7 +261,7 @@ impl FileTree {
         Ok(())
     }
 
-    /// Lists a directory. In a quick look only names that are new or waited for are asked for.
+    /// Lists a directory. A quick walk stats only names that are new or waited for.
     fn list(
         &mut self,
         path: &Utf8Path,
@@ -289,7 +277,7 @@ impl FileTree {
             }
             Err(e) => return Err(e),
         };
-        // Out of the map for so long: each of very many names would be a way through it.
+        // Taken out of the map meanwhile, to avoid a map lookup for each of very many names.
         let dir = self.dirs.entry(path.to_owned()).or_default();
         dir.listings += 1;
         let (listing, mut known) = (dir.listings, std::mem::take(&mut dir.entries));
@@ -325,7 +313,7 @@ impl FileTree {
             match known.get_mut(name) {
                 Some((_, seen)) if how == WalkMode::Quick && !waited.contains(name) => *seen = listing,
                 _ => {
-                    // By its directory, which is open: the way to it need not be gone for each.
+                    // Relative to its open directory, so that the path is not resolved for each entry.
                     let fact = match entry.metadata() {
                         Ok(meta) => fact_of(path.join(name), &meta),
                         Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -365,7 +353,7 @@ impl FileTree {
         }
     }
 
-    /// Drops what is known of a directory of the root: it is heard of anew.
+    /// Drops what is known of a directory of the root, so that it is reported again.
     pub(super) fn drop_top(&mut self, name: &str, hear: &mut dyn TreeListener) {
         self.drop_below(Utf8Path::new(name), hear);
         if let Some(fact) = self.top.remove(name) {
@@ -385,7 +373,7 @@ impl FileTree {
     }
 }
 
-/// Takes in what is known of an entry now. Answers the path of a directory that something else stands in place of.
+/// Stores an entry. Returns the path of a directory that it replaces.
 fn enter(
     entries: &mut Entries,
     name: &str,
@@ -422,7 +410,7 @@ fn stamp(m: &Metadata) -> (u64, i64, i64) {
     )
 }
 
-/// A path and what stands below it, in a map by path. Paths are ordered by their components.
+/// A path and everything below it, in a map by path. Paths are ordered by their components.
 pub(super) fn below<'a, T>(
     map: &'a BTreeMap<Utf8PathBuf, T>,
     path: &'a Utf8Path,

@@ -1,9 +1,9 @@
-//! Listens to a checkpoint root: what a trainer finishes writing is known when it closes the file.
+//! Watches a checkpoint root: a file is known to be written once the trainer closes it.
 //!
-//! The root and the directories of the newest steps are listened to, each by itself. A change directly under the root
-//! (a new step, the trainer's pointer) is told to the driver at once; one in a step is told to the I/O worker, which looks
-//! into the file while the save goes on. All of it is a hint: what is true, a look at the file says. Where the kernel
-//! lost events, or cannot take another directory, or the file system tells nothing, the I/O worker looks for itself.
+//! The root and the directories of the newest steps are watched, each separately. A change directly under the root (a
+//! new step, the trainer's pointer) is reported to the supervisor at once. A change in a step goes to the I/O worker,
+//! which reads the file while the save is still running. Events are only hints; the file itself decides. If the
+//! kernel lost events, cannot watch another directory, or the file system reports nothing, the I/O worker polls.
 
 use super::fs_kind::FsKind;
 use super::scan::RootProver;
@@ -19,34 +19,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A change is told when nothing followed it for so long ...
+/// A change is reported after this long without another one ...
 const QUIET: Duration = Duration::from_millis(5);
 /// ... and after this in any case.
 const GATHER: Duration = Duration::from_millis(50);
-/// Steps whose directories are listened to.
 const STEPS: usize = 2;
-/// More changes than this are not kept: the I/O worker looks at everything instead.
+/// More changes than this are not kept: the I/O worker checks everything instead.
 const BACKLOG: usize = 100_000;
-/// Directories of one step are found in so many rounds.
+/// Rounds in which the directories of one step are found.
 const ROUNDS: usize = 10;
 
-/// The message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchEvent {
-    /// Something directly under the root came, went or was written.
+    /// Something directly under the root was created, removed or written.
     Top,
-    /// A path below a step, relative to the root.
     Changed {
-        /// The path.
         path: Utf8PathBuf,
-        /// It is written, as far as its writer is concerned.
+        /// Its writer has closed it.
         closed: bool,
     },
-    /// Something was not heard.
     Lost,
 }
 
-/// Listens until it is dropped.
 pub(super) struct Watch {
     root: Utf8PathBuf,
     watcher: notify::RecommendedWatcher,
@@ -55,11 +49,10 @@ pub(super) struct Watch {
     backlog: Backlog,
 }
 
-/// How many changes wait for the I/O worker.
 pub(super) type Backlog = Arc<AtomicUsize>;
 
 impl Watch {
-    /// Starts to listen to the root itself. `None`: the file system tells nothing, or has no room.
+    /// Starts to watch the root itself. `None`: the file system reports nothing, or there is no watch left.
     pub(super) fn start(
         root: &Utf8Path,
         tell: impl Fn(WatchEvent) + Send + 'static,
@@ -79,7 +72,7 @@ impl Watch {
         let hear = move |event: notify::Result<notify::Event>| {
             for told in heard(&top, event) {
                 if matches!(told, WatchEvent::Top | WatchEvent::Lost) {
-                    // Its receiver lives as long as this watcher.
+                    // Its receiver lasts as long as this watcher.
                     let _ = tx.send(());
                 }
                 match waiting.fetch_add(1, Ordering::Relaxed) {
@@ -104,30 +97,29 @@ impl Watch {
         }
     }
 
-    /// A change was taken in.
     pub(super) fn took(&self) {
         let less = |n: usize| Some(n.saturating_sub(1));
-        // The closure always gives a number.
+        // The closure always returns a number.
         let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Everything that was lost is looked at: counting begins anew.
+    /// Everything that was lost has been checked: counting starts again.
     pub(super) fn caught_up(&self) {
         self.backlog.store(0, Ordering::Relaxed);
     }
 
-    /// A directory went: nothing is heard of it any more, also if another one takes its name.
+    /// A directory was removed: it is no longer watched, even if another one takes its name.
     pub(super) fn gone(&mut self, path: &Utf8Path) {
         self.followed.retain(|dir| !dir.starts_with(path));
     }
 
-    /// Some directories of the newest steps are not listened to.
+    /// Returns true if some directories of the newest steps are not watched.
     pub(super) fn is_partial(&self) -> bool {
         self.refused
     }
 
-    /// Listens to the directories of the newest steps and to no others. What is newly listened to is listed once more,
-    /// so that nothing falls between.
+    /// Watches the directories of the newest steps and no others. New ones are listed once more after the watch has
+    /// started, so that no change is missed.
     pub(super) fn follow(&mut self, prover: &mut RootProver) {
         let steps: Vec<_> = prover.steps().into_iter().take(STEPS).map(|(id, _)| id).collect();
         let mut wanted = BTreeSet::new();
@@ -137,7 +129,7 @@ impl Watch {
                 let new: Vec<&Utf8PathBuf> = dirs.iter().filter(|d| !self.followed.contains(*d)).collect();
                 let more = new.iter().filter(|dir| self.add(prover, dir)).count();
                 wanted.extend(dirs.iter().cloned());
-                // What cannot be looked at now is told by the next scan.
+                // The next scan reports what cannot be read now.
                 if more == 0 || prover.tree.look(&id.0, WalkMode::Quick, &mut prover.cache).is_err() {
                     break;
                 }
@@ -145,7 +137,7 @@ impl Watch {
         }
         let old: Vec<Utf8PathBuf> = self.followed.difference(&wanted).cloned().collect();
         for dir in old {
-            // A directory that is gone is not listened to any more.
+            // A removed directory is no longer watched anyway.
             let _ = self.watcher.unwatch(self.root.join(&dir).as_std_path());
             prover.tree.set_watched(&dir, false);
             self.followed.remove(&dir);
@@ -170,8 +162,8 @@ impl Watch {
     }
 }
 
-/// Starts the watcher. Its library makes a thread and panics later where it got none, once more while that panic unwinds:
-/// whether there is one is tried first, and a watcher without one is left alone.
+/// Starts the watcher. Its library creates a thread and, if there is none, panics later, and once more while that
+/// panic unwinds. So this first tests whether a thread can be created, and leaks a watcher without one.
 fn listening(
     root: &Utf8Path,
     hear: impl FnMut(notify::Result<notify::Event>) + Send + 'static,
@@ -195,7 +187,7 @@ fn listening(
     }
 }
 
-/// Tells changes that come close together once.
+/// Combines changes that come close together into one report.
 fn gather(rx: &Receiver<()>, touched: &dyn Fn()) {
     while rx.recv().is_ok() {
         let first = Instant::now();
@@ -210,7 +202,7 @@ fn gather(rx: &Receiver<()>, touched: &dyn Fn()) {
     }
 }
 
-/// Meaning of an event. Opening and reading mean nothing, and neither does each single write: the file is not closed.
+/// Meaning of an event. Opening, reading and single writes mean nothing while the file is not closed.
 fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<WatchEvent> {
     let Ok(event) = event else {
         return vec![WatchEvent::Lost];
@@ -221,7 +213,7 @@ fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<WatchEven
     let (closed, dir) = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => (true, false),
         EventKind::Modify(ModifyKind::Name(RenameMode::To)) => (true, false),
-        // The two names were told one by one already.
+        // The two names were reported one by one already.
         EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => return Vec::new(),
         EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_)) => (false, false),
         EventKind::Create(kind) => (false, kind == CreateKind::Folder),
@@ -233,7 +225,7 @@ fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<WatchEven
         let mut parts = path.iter();
         let top = parts.next().filter(|name| !name.starts_with('.'))?;
         match parts.next() {
-            // A file is told when it is closed or gone, a directory at once.
+            // A file is reported when it is closed or removed, a directory at once.
             None if top.is_empty() => None,
             None => Some(WatchEvent::Top),
             Some(_) => Some(WatchEvent::Changed {

@@ -1,4 +1,4 @@
-//! Reading the weights of a step for numbers that are not finite.
+//! Searches the weights of a step for non-finite values.
 
 use super::scan::RootProver;
 use camino::Utf8Path;
@@ -7,7 +7,6 @@ use supervise_checkpoint::{FileReport, RequiredFile, SweepOptions};
 use supervise_core::checkpoint::finiteness::OddTensors;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 
-/// Openings of names whose files hold other state than weights.
 const OTHERS: [&str; 6] = [
     "extra_state",
     "rng",
@@ -18,8 +17,8 @@ const OTHERS: [&str; 6] = [
 ];
 
 impl RootProver {
-    /// Files of a step's model that hold numbers which are not finite, and its tensors that do; `None`: it could not be read as a
-    /// whole. Nothing is kept of it.
+    /// Number of the step's model files with non-finite values, and their tensors; `None`: it could not be read
+    /// completely. Nothing is cached.
     pub(super) fn odd_weights(&mut self, id: &CkptId, working: &mut dyn FnMut(u64)) -> Option<(u32, OddTensors)> {
         let needs = self.cache.needs(id, Depth::Full);
         let inside = |need: &RequiredFile| need.path.strip_prefix(&id.0).unwrap_or(&need.path).to_owned();
@@ -51,7 +50,7 @@ impl RootProver {
     }
 }
 
-/// A file of the model, by its path in the step: neither of the optimizer nor of anything else that is restored beside it.
+/// Returns true for a file of the model, by its path in the step: not of the optimizer or other restored state.
 fn holds_weights(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_ascii_lowercase();
     let of_optimizer = path

@@ -1,4 +1,4 @@
-//! Writing below a user's directories, and what is said where that fails.
+//! Writing below a user's directories, and the errors of it.
 
 use super::probe::is_full;
 pub(super) use crate::disk::{make_dir, write_passing, write_whole};
@@ -8,10 +8,9 @@ use std::fs;
 use std::io;
 use supervise_core::event::{ActError, ActErrorKind};
 
-/// Mode of what only the owner may read.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// A name that nothing has: the step, who moved it, and a number where that is taken.
+/// A free name: the step, what moved it, and a number if that is taken.
 pub(super) fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
     for n in 1..10_000 {
         let tail = if n == 1 { String::new() } else { format!(".{n}") };
@@ -36,7 +35,7 @@ pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
     }
 }
 
-/// A failed disk access as the core decides upon it.
+/// A failed disk access, as the core distinguishes it.
 pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
     let passing = [libc::EIO, libc::ESTALE, libc::EAGAIN, libc::ETIMEDOUT, libc::EINTR];
     let is_full = is_full(e);
@@ -50,7 +49,7 @@ pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
     }
 }
 
-/// A failure that is nobody's disk.
+/// A failure that is not a disk's.
 pub(super) fn internal(what: &str) -> ActError {
     ActError {
         what: what.to_owned(),

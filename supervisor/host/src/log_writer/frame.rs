@@ -3,38 +3,31 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
-/// Length of a header.
 pub(crate) const HEADER_LEN: usize = 9;
 
-/// Longest payload.
 pub(crate) const PAYLOAD_LIMIT: usize = 1 << 20;
 
-/// Kind of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// A [`LogOrder`] as JSON; the first frame.
     Order,
-    /// Bytes of a worker's output.
     Output,
-    /// A line for the attempt's list of processes.
     Tree,
-    /// Values to hide from now on, beside those of the order, as JSON.
+    /// All values to redact from now on, as JSON.
     Secrets,
 }
 
-/// Place where the log writer writes, and how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogOrder {
     pub(crate) dir: Utf8PathBuf,
     pub(crate) workers: u32,
     pub(crate) output_max: u64,
     pub(crate) output_keep: u32,
-    /// Values whose places in the output are noted. They go through the pipe only.
+    /// Values to redact in the output. They are only sent through the pipe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) secrets: Vec<String>,
 }
 
-/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
@@ -56,7 +49,7 @@ impl FrameHeader {
         [kind, a, b, c, d, e, f, g, h]
     }
 
-    /// `None` for what no guard of this version writes.
+    /// `None` if no guard of this version writes such a header.
     pub(crate) fn decode(bytes: [u8; HEADER_LEN]) -> Option<Self> {
         let [kind, a, b, c, d, e, f, g, h] = bytes;
         let kind = match kind {

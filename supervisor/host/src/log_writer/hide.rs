@@ -1,11 +1,12 @@
-//! Places of secrets in one worker's output, noted beside it as it is written.
+//! Lists ranges of secrets in one worker's output, as it is written.
 //!
-//! The log holds the trainer's own bytes, secrets too. Whoever reads it later need not know their values, so the places are noted while
-//! they are known: in `worker-R.log.hide`, one `OFFSET LENGTH` per line, of the file it lies beside. No value, no hash and no length of
-//! one is stored: what is noted are whole words, up to the blanks around them, and of a long word whole blocks of [`BLOCK`] bytes.
+//! The log holds the trainer's bytes unchanged, secrets included. A later reader does not need to know the secret
+//! values, because their ranges are listed while they are known: in `worker-R.log.hide`, one `OFFSET LENGTH` per
+//! line, for the file beside it. No value, no hash and no exact length of a value is stored: ranges cover whole
+//! words, up to the blanks around them, and of a long word whole blocks of [`BLOCK`] bytes.
 //!
-//! A place is noted before its bytes are written. Where it cannot be noted, those bytes are written as `*`: nothing stands in a log that
-//! no reader knows to hide.
+//! A range is written before its bytes. If it cannot be written, those bytes are written as `*`: a log never contains
+//! a secret that readers would not hide.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, OpenOptions};
@@ -15,25 +16,23 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use supervise_config::NeedleSet;
 
-/// Of a longer word, blocks of so many bytes of the file are hidden.
+/// Of a longer word, blocks of this many bytes are hidden.
 const BLOCK: u64 = 64;
-/// Bytes of a value at the end of what was written by which it is hidden before the rest comes.
+/// This many bytes of a value at the end of a write are enough to hide them before the rest arrives.
 const BEGUN: usize = 6;
-/// Place of a byte that is not in the file any more.
+/// Offset of a byte that is no longer in the file.
 const GONE: u64 = u64::MAX;
-/// Largest file of places. Beyond it values are written as `*`.
+/// Largest file of ranges. Beyond it values are written as `*`.
 const LIMIT: u64 = 16 << 20;
 
-/// Looks for values in what is written to one file.
 #[derive(Debug, Default)]
 pub(super) struct Hider {
     needles: Arc<NeedleSet>,
-    /// The last bytes without line ends, by which a value is found that two writes or two lines share, and their places.
+    /// The last bytes without line ends, and their offsets, to find a value that spans two writes or two lines.
     text: Vec<u8>,
     at: Vec<u64>,
-    /// The file as long as it was after the last write.
     end: u64,
-    /// A word that is hidden goes on up to here at most.
+    /// A hidden word may continue up to here.
     open: u64,
 }
 
@@ -45,18 +44,17 @@ impl Hider {
         }
     }
 
-    /// From now on these values.
     pub(super) fn know(&mut self, needles: Arc<NeedleSet>) {
         self.needles = needles;
     }
 
-    /// The bytes to hide once these stand at this place; some of them may stand before it.
+    /// The ranges to hide once these bytes are written at this offset; some may lie before it.
     pub(super) fn places(&mut self, place: u64, bytes: &[u8]) -> Vec<Range<u64>> {
         if self.needles.is_empty() {
             return Vec::new();
         }
         if place != self.end {
-            // Another file, or bytes that were lost: nothing goes on.
+            // Another file, or lost bytes: nothing continues.
             self.text.clear();
             self.at.clear();
             self.open = 0;
@@ -84,7 +82,7 @@ impl Hider {
             self.goes_on(end, opened);
         }
         for mut range in found {
-            // What stands in a log that was rotated away was noted there.
+            // What is in a rotated log was listed there.
             range.start += self.at.iter().skip(range.start).take_while(|at| **at == GONE).count();
             let Some((first, last)) = self.at.get(range.start).zip(self.at.get(range.end - 1)) else {
                 continue;
@@ -104,20 +102,20 @@ impl Hider {
         merged(places)
     }
 
-    /// A word that is hidden up to this index may go on with what is written next, not behind this place.
+    /// A word that is hidden up to this index may continue in the next write, up to this offset.
     fn goes_on(&mut self, index: usize, last: u64) {
         if index == self.text.len() && self.at.last().is_some_and(|at| at + 1 == self.end) && self.end < last {
             self.open = self.open.max(last);
         }
     }
 
-    /// What is written next is the beginning of another file; a value may go on there.
+    /// The next write begins another file; a value may continue there.
     pub(super) fn rotated(&mut self) {
         self.at.fill(GONE);
         (self.end, self.open) = (0, 0);
     }
 
-    /// Where the word begins that goes on at this index, not before this place.
+    /// Start of the word that contains this index, not before this offset.
     fn word_start(&self, index: usize, first: u64) -> usize {
         let mut start = index;
         while let Some(before) = start.checked_sub(1) {
@@ -131,7 +129,7 @@ impl Hider {
         start
     }
 
-    /// Where the word ends that went on before this index, not behind this place.
+    /// End of the word that contains this index, not behind this offset.
     fn word_end(&self, index: usize, last: u64) -> usize {
         let mut end = index;
         while let Some(at) = self.at.get(end) {
@@ -145,7 +143,7 @@ impl Hider {
         end
     }
 
-    /// Line ends between them stay.
+    /// Adds ranges for a word; line ends inside it stay visible.
     fn note(&self, word: Range<usize>, places: &mut Vec<Range<u64>>) {
         for at in self.at.get(word).unwrap_or_default() {
             match places.last_mut().filter(|last| last.end == *at) {
@@ -156,7 +154,7 @@ impl Hider {
     }
 }
 
-/// In order, and those that overlap or touch as one.
+/// Sorted, with overlapping or adjacent ranges merged.
 fn merged(mut places: Vec<Range<u64>>) -> Vec<Range<u64>> {
     places.sort_by_key(|place| place.start);
     let mut out: Vec<Range<u64>> = Vec::with_capacity(places.len());
@@ -169,7 +167,6 @@ fn merged(mut places: Vec<Range<u64>>) -> Vec<Range<u64>> {
     out
 }
 
-/// The file of places beside a log.
 #[derive(Debug)]
 pub(super) struct PlacesFile {
     path: Utf8PathBuf,
@@ -186,10 +183,10 @@ impl PlacesFile {
         }
     }
 
-    /// Notes places. There is no file before the first one.
+    /// Appends ranges. The file is created with the first one.
     ///
     /// # Errors
-    /// The disk refuses it, or the file is as large as it may get.
+    /// The disk refuses, or the file has reached its limit.
     pub(super) fn note(&mut self, places: &[Range<u64>]) -> io::Result<()> {
         if places.is_empty() {
             return Ok(());
@@ -200,7 +197,7 @@ impl PlacesFile {
             .collect();
         let noted = self.append(lines.as_bytes());
         if noted.is_err() {
-            // The next try opens it anew, behind a line of which only a part may have been written.
+            // The next try reopens it, after a line that may be incomplete.
             self.file = None;
         }
         noted
@@ -229,17 +226,16 @@ impl PlacesFile {
         Ok(())
     }
 
-    /// Goes with its log from one name to another: before it, so that no reader takes it for that of the next log.
+    /// Renames the file with its log: before the log, so that no reader uses it for the next log.
     pub(super) fn rename(&mut self, from: &Utf8Path, to: &Utf8Path) {
         self.file = None;
         let (from, to) = (crate::hidden_places::beside(from), crate::hidden_places::beside(to));
-        // Most logs have none, and then the one that is overwritten must not have one either.
+        // Most logs have none; then the overwritten log must not keep one either.
         if fs::rename(&from, &to).is_err() {
             drop(fs::remove_file(&to));
         }
     }
 
-    /// Goes with its log.
     pub(super) fn remove(&mut self) {
         self.file = None;
         drop(fs::remove_file(&self.path));
@@ -256,7 +252,7 @@ mod tests {
         Hider::new(Arc::new(NeedleSet::new([VALUE.to_vec()])))
     }
 
-    /// The bytes with those that are noted as `#`, however they come.
+    /// The text with hidden bytes as `#`, for any write size.
     fn hidden(text: &str, size: usize) -> String {
         let mut hider = hider();
         let mut out = text.as_bytes().to_vec();

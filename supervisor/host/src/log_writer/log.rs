@@ -1,6 +1,6 @@
-//! One file that grows: rotated, or limited.
+//! A growing file: rotated, or limited in size.
 //!
-//! A write that the disk refuses is lost and counted; the first one that succeeds again says how much.
+//! A write that the disk refuses is lost and counted; the next successful one reports how much.
 
 use crate::log_writer::frame::LogOrder;
 use crate::log_writer::hide::{Hider, PlacesFile};
@@ -12,7 +12,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::sync::Arc;
 use supervise_config::NeedleSet;
 
-/// Rotated files are never kept in larger numbers than this.
 const KEEP_LIMIT: u32 = 1000;
 
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(crate) struct RotatedLog {
     file: Option<File>,
     size: u64,
     limit: u64,
-    /// Rotated files to keep; none: the file just stops growing.
+    /// Rotated files to keep; `None`: the file stops growing.
     keep: Option<u32>,
     lost: u64,
     hider: Hider,
@@ -29,7 +28,7 @@ pub(crate) struct RotatedLog {
 }
 
 impl RotatedLog {
-    /// A worker's output. Zero as a size means that it is never rotated.
+    /// A worker's output. A size of zero means that it is never rotated.
     pub(crate) fn rotated(dir: &Utf8Path, name: &str, order: &LogOrder) -> Self {
         let limit = match order.output_max {
             0 => u64::MAX,
@@ -40,12 +39,10 @@ impl RotatedLog {
         log
     }
 
-    /// Notes the places of these values from now on.
     pub(crate) fn know(&mut self, needles: Arc<NeedleSet>) {
         self.hider.know(needles);
     }
 
-    /// A file that is written up to a size.
     pub(crate) fn limited(dir: &Utf8Path, name: &str, limit: u64) -> Self {
         Self::new(dir, name, limit, None)
     }
@@ -64,10 +61,9 @@ impl RotatedLog {
         }
     }
 
-    /// Writes, or loses what the disk refuses.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         if self.try_write(bytes).is_err() {
-            // The file may lie on a mount that came back: open it anew next time.
+            // The mount may have been replaced: reopen the file next time.
             self.file = None;
             self.lost = self.lost.saturating_add(length(bytes));
         }
@@ -92,7 +88,7 @@ impl RotatedLog {
         self.append(&bytes)
     }
 
-    /// The bytes, once the places of values in them are noted; where they cannot be, without the values.
+    /// The bytes, once the ranges of values in them are written; if they cannot be, without the values.
     fn noted<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let places = self.hider.places(self.size, bytes);
         if self.places.note(&places).is_ok() {
@@ -149,7 +145,6 @@ impl RotatedLog {
         self.open()
     }
 
-    /// With the places in it.
     fn rename(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
         if !from.exists() {
             return Err(io::ErrorKind::NotFound.into());
@@ -182,7 +177,7 @@ mod tests {
             output_keep: 0,
             secrets: Vec::new(),
         };
-        // A file where the directory should be: every open is refused.
+        // A file where the directory should be: every open fails.
         fs::write(&dir, "").unwrap();
         let mut log = RotatedLog::rotated(&dir, "worker-0.log", &order);
         log.write(b"lost");

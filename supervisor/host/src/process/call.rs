@@ -1,4 +1,4 @@
-//! A program of a scheduler's: run to its end for what it prints, and its last words where it fails.
+//! Runs a scheduler's command to its end, for its output or its error message.
 
 use crate::process::capture::{CaptureCommand, CapturedOutput, capture};
 use camino::Utf8Path;
@@ -8,10 +8,10 @@ use std::time::Duration;
 const OUTPUT: usize = 16 << 20;
 const ERRORS: usize = 8 << 10;
 
-/// Runs it to its end. Returns what it printed.
+/// Runs a command to its end. Returns what it printed.
 ///
 /// # Errors
-/// Its last words, or why there are none.
+/// Its error message, or why there is none.
 pub(crate) fn call(
     argv: &[&str],
     env: BTreeMap<String, String>,

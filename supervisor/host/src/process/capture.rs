@@ -1,8 +1,8 @@
-//! A short program for the sake of what it prints: with a deadline, with bounds, and nothing of it left behind.
+//! Runs a short program for its output: with a deadline, with limits, and without leaving processes behind.
 //!
-//! It leads a session of its own, reads what it is given, and dies with its creator. Whatever happens (its end, the deadline,
-//! a descriptor that says stop) its whole group is killed before it is reaped, so that no child of it lives on with
-//! its number. Blocks until then: not for an event loop.
+//! It leads its own session, reads the given input, and dies with its creator. Whatever happens (its exit, the
+//! deadline, a stop descriptor), its whole group is killed before it is reaped, so that no child of it survives under
+//! its process group id. Blocks until then: do not call it in an event loop.
 
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
@@ -21,57 +21,44 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::ProcRef;
 
-/// A process that was killed has this long to be gone; one that hangs in the kernel is left there.
+/// How long a killed process may take to exit; one that hangs in the kernel is abandoned.
 const DYING: Duration = Duration::from_secs(2);
 
 /// The program to run.
 #[derive(Debug, Clone, Copy)]
 pub struct CaptureCommand<'a> {
-    /// Text on its standard input.
     pub input: &'a [u8],
-    /// The program and its arguments.
     pub argv: &'a [String],
-    /// Its whole environment.
+    /// Its complete environment.
     pub env: &'a [(String, String)],
-    /// Its working directory.
     pub cwd: &'a str,
-    /// It has this long.
     pub limit: Duration,
-    /// Bytes of its standard output that are kept; more than these make it useless.
+    /// Most bytes of standard output; with more, the result is an error.
     pub output: usize,
-    /// Bytes of its standard error that are kept, the last ones.
     pub errors: usize,
-    /// It is ended once this can be read or is closed.
+    /// It is killed once this is readable or closed.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
-/// How it ended, and what it printed.
+/// Its exit status and what it printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedOutput {
-    /// How.
     pub status: ExitStatus,
-    /// Its standard output; longer than what was asked for is cut.
     pub output: Vec<u8>,
-    /// The end of its standard error.
     pub errors: Vec<u8>,
 }
 
-/// Why it said nothing that counts.
+/// Why there is no usable output.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// It cannot be started.
     #[error("it cannot be started: {0}")]
     Start(io::Error),
-    /// Its directory cannot be entered.
     #[error("its directory cannot be entered: {0}")]
     Directory(io::Error),
-    /// It took too long.
     #[error("it did not end within {} s", .0.as_secs())]
     Late(Duration),
-    /// It printed more than can be taken.
     #[error("it printed more than {0} bytes")]
     TooMuch(usize),
-    /// Nobody waits for it any more.
     #[error("nobody waits for it any more")]
     Stopped,
 }
@@ -79,12 +66,12 @@ pub enum CaptureError {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// It could not be started, took too long, printed too much, or was not wanted any more.
+/// It could not be started, took too long, printed too much, or was stopped.
 pub fn capture(errand: &CaptureCommand<'_>) -> Result<CapturedOutput, CaptureError> {
     let program = SpawnProgram::new(errand.argv, errand.env, Some(errand.cwd)).map_err(CaptureError::Start)?;
     let mut running = Running::start(&program, errand.input).map_err(CaptureError::Start)?;
     let ended = running.follow(errand);
-    // Before it is reaped: as long as it is at least a zombie, its group's number is its own.
+    // Before it is reaped: as long as it is at least a zombie, its group id is not reused.
     let _ = signal_group(running.leader, libc::SIGKILL);
     let status = running.reap();
     ended?;
@@ -105,7 +92,6 @@ pub fn capture(errand: &CaptureCommand<'_>) -> Result<CapturedOutput, CaptureErr
     })
 }
 
-/// One of its pipes, and what came out of it.
 struct Pipe {
     file: Option<File>,
     bytes: Vec<u8>,
@@ -119,7 +105,6 @@ impl Pipe {
         }
     }
 
-    /// Takes what is there.
     fn drain(&mut self) {
         let mut buffer = [0_u8; 16 << 10];
         while let Some(file) = &mut self.file {
@@ -129,7 +114,7 @@ impl Pipe {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 _ => self.file = None,
             }
-            // One that prints without end must not keep us here.
+            // A program that prints endlessly must not keep us here.
             if self.bytes.len() > 64 << 20 {
                 return;
             }
@@ -152,7 +137,7 @@ struct Running {
 
 impl Running {
     fn start(program: &SpawnProgram, text: &[u8]) -> io::Result<Self> {
-        // In memory, not through a pipe: nobody has to write while it does not read.
+        // In memory, not through a pipe, so that nothing blocks if the program does not read it.
         let mut input = File::from(memfd_create("input", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(text)?;
         input.rewind()?;
@@ -182,7 +167,7 @@ impl Running {
         })
     }
 
-    /// Reads until it has ended. What its children still print is not waited for.
+    /// Reads until it has exited. Later output of its children is not waited for.
     fn follow(&mut self, errand: &CaptureCommand<'_>) -> Result<(), CaptureError> {
         let limit = u64::try_from(errand.limit.as_millis()).unwrap_or(u64::MAX);
         let end = boottime_ms().saturating_add(limit);
@@ -209,7 +194,7 @@ impl Running {
         }
     }
 
-    /// Waits for something to happen; `true`: nobody wants it any more.
+    /// Waits for an event; returns true if the result is no longer wanted.
     fn wait(&self, stop: Option<BorrowedFd<'_>>, left: u64) -> bool {
         let pipes = [&self.output, &self.errors].into_iter().filter_map(|p| p.file.as_ref());
         let ends: Vec<BorrowedFd<'_>> = pipes
@@ -218,7 +203,7 @@ impl Running {
             .collect();
         let watched = stop.iter().copied().chain(ends);
         let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // Without a pidfd its end is looked for.
+        // Without a pidfd, its exit is polled for.
         let at_most = if self.pidfd.is_some() { 60_000 } else { 50 };
         let timeout = u16::try_from(left.min(at_most)).map_or(PollTimeout::MAX, PollTimeout::from);
         if poll(&mut fds, timeout).is_err() {
@@ -277,7 +262,6 @@ mod tests {
         Duration::from_secs(60)
     }
 
-    /// The process of that number ends.
     fn ends(pid: &str) {
         let pid: i32 = pid.trim().parse().unwrap();
         let end = boottime_ms() + 20_000;
@@ -310,7 +294,7 @@ mod tests {
         let script = format!("trap '' TERM INT HUP; sleep 1000 & echo $! > {}; wait", file.display());
         let late = shell(&script, Duration::from_millis(300), None);
         assert!(matches!(late, Err(CaptureError::Late(_))), "{late:?}");
-        // Where the machine was too busy to come so far, there is no child to be left behind.
+        // If the machine was too busy to get this far, there is no child.
         if let Ok(pid) = std::fs::read_to_string(file) {
             ends(&pid);
         }

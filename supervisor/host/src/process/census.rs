@@ -1,8 +1,8 @@
-//! Processes that may be an attempt's, without a look through all of `/proc`.
+//! Finds an attempt's possible processes without reading all of `/proc`.
 //!
-//! Nothing that was started before the guard is its attempt's. What was started since had its place in the last look through
-//! everything, or was given its number later: the kernel hands numbers out in ascending order and tells which was the last.
-//! Only these are read then; where the order cannot be relied on, everything is.
+//! No process started before the guard belongs to its attempt. A process started since was in the last full walk or
+//! got its PID later: the kernel assigns PIDs in ascending order and reports the last one. Only these are read then.
+//! If the order cannot be relied on, everything is read.
 
 use crate::process::boottime_ms;
 use crate::process::tree::ProcSnapshot;
@@ -11,26 +11,25 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::Read;
 
-/// Numbers that are looked at one by one; where more were given out, a look through everything costs less.
+/// PIDs that are checked one by one; with more, a full walk is cheaper.
 const NUMBERS: i32 = 2048;
-/// No machine starts more processes and threads in a millisecond: before that many were given out, no number comes again.
+/// No machine starts more processes and threads per millisecond: until that many could have been started, no PID is
+/// reused.
 const PER_MS: u64 = 500;
-/// Bytes of a short file of the kernel's.
 const SHORT: u64 = 256;
 
-/// A look through everything, and what of it may be the attempt's.
 #[derive(Debug)]
 pub(crate) struct Census {
-    /// The number that had been given out last before the look, and when that was.
+    /// The last PID assigned before the walk, and the time.
     last: i32,
     at: u64,
-    /// Processes that had been started since the guard.
+    /// Processes started since the guard.
     young: Vec<i32>,
 }
 
 impl Census {
-    /// Looks through everything. `since`: what was started before this clock tick is of no interest. No census where the kernel
-    /// does not tell the numbers.
+    /// Walks `/proc`. `since`: processes started before this clock tick are ignored. No census if the kernel does not
+    /// report PIDs.
     pub(crate) fn take(since: u64) -> (ProcSnapshot, Option<Self>) {
         let (last, at) = (last_number(), boottime_ms());
         let all = ProcSnapshot::take();
@@ -39,9 +38,9 @@ impl Census {
         (all, census)
     }
 
-    /// The processes of interest now; `None`: only a look through everything can tell.
+    /// The relevant processes now; `None`: a full walk is needed.
     ///
-    /// Not among them is one that asked for its number (`clone3` with `set_tid`, which restoring from a dump does).
+    /// Misses a process that chose its PID (`clone3` with `set_tid`, as restoring from a dump does).
     pub(crate) fn recount(&self) -> Option<ProcSnapshot> {
         let numbers = i32::try_from(read_number("/proc/sys/kernel/pid_max")?).ok()?;
         let age = boottime_ms().saturating_sub(self.at).saturating_add(1);
@@ -55,13 +54,12 @@ impl Census {
     }
 }
 
-/// Threads have numbers of the same order.
+/// Thread ids are assigned from the same sequence.
 fn is_process(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| pidfd_open(pid, PidfdFlags::empty()).is_ok())
 }
 
-/// The number that was given out last in our namespace. A file system of a container's that stands in for the kernel's own
-/// tells something else.
+/// The last PID assigned in our namespace. A container's emulation of the kernel's file may be wrong.
 fn last_number() -> Option<i32> {
     let file = File::open("/proc/loadavg").ok()?;
     (fstatfs(&file).ok()?.filesystem_type() == PROC_SUPER_MAGIC).then_some(())?;
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_started_later_is_found_and_threads_are_not() {
-        // The numbers may begin anew just then: another census counts.
+        // PIDs may wrap around just then: retry with another census.
         let (child, tid, now) = std::iter::repeat_with(started_later).find_map(|now| now).unwrap();
         assert!(now.get(child).is_some());
         assert!(now.get(own_ref().pid).is_some());

@@ -1,8 +1,7 @@
-//! The attempt's own cgroup v2 leaf, where the system lets us have one.
+//! The attempt's own cgroup v2 leaf, if the system allows one.
 //!
-//! A leaf below our own cgroup makes ending a tree one write, free of races with forks, and makes freezing and
-//! CPU accounting exact. It needs root or a delegated subtree; wherever any step fails the caller goes on
-//! without it.
+//! With a leaf below our own cgroup, killing a tree is one write without races with forks, and freezing and CPU
+//! accounting are exact. It needs root or a delegated subtree; if any step fails, the caller continues without it.
 
 use crate::ownership::OwnIds;
 use std::collections::BTreeSet;
@@ -12,23 +11,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use supervise_core::id::RunId;
 
-/// Nesting that is followed below a leaf: workers rarely make cgroups of their own.
+/// Nesting that is followed below a leaf: workers rarely create cgroups.
 const DEPTH_LIMIT: usize = 8;
 
-/// Cgroups that are looked through for the leaves of a run.
 const SEARCH_LIMIT: usize = 20_000;
 
-/// Bytes of a kernel list that are read.
 const LIST_LIMIT: u64 = 1 << 20;
 
-/// A cgroup that holds the workers of one attempt and nothing else.
+/// A cgroup that only holds the workers of one attempt.
 #[derive(Debug)]
 pub struct CgroupLeaf {
     dir: PathBuf,
 }
 
 impl CgroupLeaf {
-    /// Makes the leaf `name` below this process's own cgroup.
+    /// Creates the leaf `name` below this process's own cgroup.
     ///
     /// # Errors
     /// There is no cgroup v2, or we may not write there.
@@ -38,7 +35,7 @@ impl CgroupLeaf {
         match fs::create_dir(&dir) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                // Left by a guard that was killed: rmdir succeeds only where it is empty.
+                // Left by a killed guard: rmdir only succeeds if it is empty.
                 fs::remove_dir(&dir)?;
                 fs::create_dir(&dir)?;
             }
@@ -50,14 +47,14 @@ impl CgroupLeaf {
         Ok(leaf)
     }
 
-    /// Looks if one can be made, without making it.
+    /// Checks whether a leaf can be created, without creating it.
     ///
     /// # Errors
     /// There is no cgroup v2 with `cgroup.kill`, or we may not write there.
     pub fn could_be_made() -> io::Result<()> {
         let own = own_dir().ok_or(io::ErrorKind::Unsupported)?;
         nix::unistd::access(&own, nix::unistd::AccessFlags::W_OK)?;
-        // The uppermost group alone has no such file.
+        // Only the root cgroup lacks this file.
         let is_top = mount().is_some_and(|top| top == own.components().as_path());
         match is_top || own.join("cgroup.kill").exists() {
             true => Ok(()),
@@ -65,15 +62,15 @@ impl CgroupLeaf {
         }
     }
 
-    /// The directory, opened: what a new process is placed by.
+    /// The open directory, for starting processes in it.
     ///
     /// # Errors
-    /// It is gone.
+    /// It was removed.
     pub fn directory(&self) -> io::Result<File> {
         File::open(&self.dir)
     }
 
-    /// The file whose writers join the cgroup.
+    /// The file through which processes join the cgroup.
     ///
     /// # Errors
     /// We may not move processes there.
@@ -84,7 +81,7 @@ impl CgroupLeaf {
     /// Kills everything in it.
     ///
     /// # Errors
-    /// Report of the kernel.
+    /// The kernel's.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", "1")
     }
@@ -92,12 +89,12 @@ impl CgroupLeaf {
     /// Freezes or thaws everything in it.
     ///
     /// # Errors
-    /// Report of the kernel.
+    /// The kernel's.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         self.write("cgroup.freeze", if frozen { "1" } else { "0" })
     }
 
-    /// CPU time used by all that ever was in it, in milliseconds.
+    /// CPU time of all processes that were ever in it, in milliseconds.
     #[must_use]
     pub fn cpu_ms(&self) -> Option<u64> {
         let text = read(&self.dir.join("cpu.stat")).ok()?;
@@ -113,13 +110,12 @@ impl CgroupLeaf {
         found
     }
 
-    /// The leaf `name` below this process's own cgroup, where it is there.
     pub(crate) fn existing(name: &str) -> Option<Self> {
         let dir = own_dir()?.join(name);
         dir.is_dir().then_some(Self { dir })
     }
 
-    /// Removes it; does nothing while something is left in it.
+    /// Removes it; does nothing while it is not empty.
     pub fn remove(&self) {
         remove_below(&self.dir, 0);
     }
@@ -143,8 +139,8 @@ fn leaf_prefix(run: &RunId) -> String {
     format!("supervise-{run}-")
 }
 
-/// The leaves of a run, wherever they were made: a new login, or a new service, stands in another cgroup than the one
-/// before.
+/// The leaves of a run, wherever they were created: a new login or a new service has another cgroup than the last
+/// one.
 #[must_use]
 pub fn leaves_of_run(run: &RunId) -> Vec<CgroupLeaf> {
     let mut found = Vec::new();
@@ -154,13 +150,11 @@ pub fn leaves_of_run(run: &RunId) -> Vec<CgroupLeaf> {
     found
 }
 
-/// Processes in leaves of this run.
 pub(crate) fn members_of_run(run: &RunId) -> BTreeSet<i32> {
     leaves_of_run(run).iter().flat_map(CgroupLeaf::members).collect()
 }
 
-/// Looks through everything below a cgroup, level by level; where there are more than can be looked at, what is nearer
-/// to the top comes first.
+/// Searches everything below a cgroup, level by level, so that the upper levels come first if there are too many.
 fn search(top: &Path, prefix: &str, found: &mut Vec<CgroupLeaf>) {
     let mut open = std::collections::VecDeque::from([top.to_owned()]);
     for _ in 0..SEARCH_LIMIT {
@@ -171,7 +165,7 @@ fn search(top: &Path, prefix: &str, found: &mut Vec<CgroupLeaf>) {
             }
             let dir = entry.path();
             match entry.file_name().to_string_lossy().starts_with(prefix) {
-                // One that another user made holds that user's processes, whatever it is called.
+                // A leaf created by another user holds that user's processes, whatever its name.
                 true if !is_ours(&entry) => {}
                 true => found.push(CgroupLeaf { dir }),
                 false => open.push_back(dir),
@@ -221,14 +215,13 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Place where this process's own cgroup v2 directory is mounted.
 fn own_dir() -> Option<PathBuf> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
     let own = read(Path::new("/proc/self/cgroup")).ok()?;
     locate(&mounts, &own)
 }
 
-/// The top of what can be seen of cgroup v2.
+/// The topmost visible cgroup v2 directory.
 fn mount() -> Option<PathBuf> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
     mounted(&mounts, is_second)
@@ -236,7 +229,7 @@ fn mount() -> Option<PathBuf> {
         .map(|(_, point)| Path::new(point).components().collect())
 }
 
-/// The control group that counts a process's memory, of either version, and the top of what can be seen of its hierarchy.
+/// The cgroup that counts a process's memory, of either version, and the topmost visible directory of its hierarchy.
 pub(crate) fn memory_group(pid: i32) -> Option<(PathBuf, PathBuf)> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
     let own = read(format!("/proc/{pid}/cgroup").as_ref()).ok()?;
@@ -252,7 +245,7 @@ pub(crate) fn memory_group(pid: i32) -> Option<(PathBuf, PathBuf)> {
     Some((found.0, PathBuf::from(found.1)))
 }
 
-/// The file in which the kernel counts whom it killed for want of memory in our own control group, of either version.
+/// The file in which the kernel counts OOM kills in our own cgroup, of either version.
 pub(crate) fn memory_events() -> Option<PathBuf> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
     let own = read(Path::new("/proc/self/cgroup")).ok()?;
@@ -268,7 +261,7 @@ pub(crate) fn memory_events() -> Option<PathBuf> {
     if let Some(file) = first.map(|dir| dir.join("memory.oom_control")).filter(|f| f.is_file()) {
         return Some(file);
     }
-    // Where the controller is not on for a group, its parent counts for it; the root counts nothing.
+    // If the controller is off for a group, its parent counts for it; the root counts nothing.
     let second = locate(&mounts, &own)?;
     let mut above = second.ancestors().map(|dir| dir.join("memory.events"));
     above.find(|file| file.is_file())
@@ -287,7 +280,7 @@ fn is_second(kind: &str, _: &str) -> bool {
     kind == "cgroup2"
 }
 
-/// Mount point of a group of a hierarchy; which one, its type and its options tell.
+/// Directory of a group in the hierarchy that `is` selects by type and options.
 fn place(mounts: &str, path: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     if path.split('/').any(|part| part == "..") {
         return None;
@@ -298,7 +291,7 @@ fn place(mounts: &str, path: &str, is: impl Fn(&str, &str) -> bool) -> Option<Pa
     })
 }
 
-/// The mounts of a hierarchy: what is mounted, and where.
+/// The mounts of a hierarchy: mounted path and mount point.
 fn mounted(mounts: &str, is: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     mounts.lines().filter_map(move |line| {
         let (head, tail) = line.split_once(" - ")?;

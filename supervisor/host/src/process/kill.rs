@@ -1,7 +1,7 @@
-//! The one place that ends processes.
+//! The only code that kills processes.
 //!
-//! Every signal is sent through a pidfd after the start time was compared, so that a number that was given to
-//! another process meanwhile is never hit. A tree is ended by repeated sweeps until two in a row find nothing.
+//! Every signal is sent through a pidfd after the start time was compared, so that a reused PID is never hit. A tree
+//! is killed by repeated sweeps until two in a row find nothing.
 
 use crate::process::cgroup::{CgroupLeaf, leaves_of_run};
 use crate::process::stat::{ProcStat, proc_stat};
@@ -12,17 +12,16 @@ use std::io;
 use std::time::Duration;
 use supervise_core::id::{ProcRef, RunId};
 
-/// Sweeps that must find nothing, one after the other, before a tree counts as gone: a scan of `/proc` is not
-/// one moment, and a process that forks while it runs can hide from it once.
+/// Empty sweeps in a row before a tree counts as gone: a scan of `/proc` is not atomic, and a process that forks
+/// meanwhile can be missed once.
 const EMPTY_SWEEPS: u32 = 2;
 
-/// Rounds of stopping before everything that was found is killed anyway.
 const STOP_ROUNDS: usize = 8;
 
-/// Sends a signal to exactly this process. `Ok(false)`: it is gone already.
+/// Sends a signal to exactly this process. `Ok(false)`: it has exited already.
 ///
 /// # Errors
-/// The kernel refuses (EPERM), or the number is no signal.
+/// The kernel refuses (EPERM), or the signal number is invalid.
 pub fn signal_process(target: ProcRef, signal: i32) -> io::Result<bool> {
     let (Some(pid), Some(sig)) = (Pid::from_raw(target.pid), signal_of(signal)) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -44,10 +43,10 @@ pub fn signal_process(target: ProcRef, signal: i32) -> io::Result<bool> {
 
 /// Sends a signal to the process group that this process leads. `Ok(false)`: the leader is gone.
 ///
-/// The caller must not have reaped the leader: as long as it is at least a zombie, its number is not reused.
+/// The caller must not have reaped the leader: as long as it is at least a zombie, its PID is not reused.
 ///
 /// # Errors
-/// The kernel refuses (EPERM), or the number is no signal.
+/// The kernel refuses (EPERM), or the signal number is invalid.
 pub fn signal_group(leader: ProcRef, signal: i32) -> io::Result<bool> {
     let (Some(pid), Some(sig)) = (Pid::from_raw(leader.pid), signal_of(signal)) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -62,8 +61,8 @@ pub fn signal_group(leader: ProcRef, signal: i32) -> io::Result<bool> {
     }
 }
 
-/// Lets a process that is to be killed say its last words: SIGABRT, and no core, which would fill the disk. One that was stopped
-/// goes on, so that it can. `Ok(false)`: it is gone already.
+/// Sends SIGABRT to a process that is about to be killed, so that it can print its state, without a core dump, which
+/// would fill the disk. A stopped process is continued. `Ok(false)`: it has exited already.
 ///
 /// # Errors
 /// The kernel refuses (EPERM).
@@ -78,7 +77,7 @@ pub(crate) fn abort(target: ProcRef) -> io::Result<bool> {
         };
         prlimit(Pid::from_raw(target.pid), Resource::Core, limit)
     };
-    // Programs that take cores by a pipe heed no other limit than 1; who has 0 may not raise it.
+    // Core dump handlers in a pipe only respect a limit of 1; a process with 0 may not raise it.
     limit(1).or_else(|_| limit(0))?;
     let sent = signal_process(target, libc::SIGABRT)?;
     signal_process(target, libc::SIGCONT)?;
@@ -89,35 +88,34 @@ fn signal_of(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// A refusal shows as a process that stays; it is named in the end. A keeper stays for as long as it has something to
-/// find, and must run for that.
+/// A refusal shows because the process keeps running; it is reported in the end. A keeper runs as long as it finds
+/// processes, and must not be stopped.
 fn end(target: ProcRef, signal: i32) {
     let signal = if keeps(target.pid) { libc::SIGCONT } else { signal };
     let _ = signal_process(target, signal);
 }
 
-/// Kills the children of this process, but for some; returns who runs all the same, `None` where this kernel does not
-/// tell. Nobody is an answer that is certain: see [`running_children`], and who may ask.
+/// Kills the children of this process except some; returns those that still run, `None` if this kernel keeps no list
+/// of children. An empty list is certain: see [`running_children`], also for who may call this.
 ///
-/// Processes that they leave behind come to this process and is found by the next call. A child that nobody has reaped keeps
-/// its number, and a dead one minds no signal: a look at each before it is killed takes longer than what forks to get away
-/// needs for it. The newest come first, for they live.
+/// Orphans of the killed processes are reparented to this process and found by the next call. Zombies are signalled,
+/// too: an unreaped child keeps its PID, and checking each child first takes longer than a fork loop needs to escape.
+/// The newest come first, because they are running.
 pub(crate) fn end_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
     for pid in children(own)?.into_iter().rev().filter(|pid| !except(*pid)) {
-        // One that refuses shows by staying.
+        // A refused signal shows because the process keeps running.
         let _ = Pid::from_raw(pid).map(|pid| rustix::process::kill_process(pid, Signal::KILL));
     }
     running_children(except)
 }
 
-/// Rounds of [`hunt`].
 const HUNT_ROUNDS: usize = 256;
 
-/// Kills the children of this process for as long as each round finds others than the one before; returns the last.
+/// Kills the children of this process as long as each round finds others than the one before; returns the last ones.
 ///
-/// `reap` is called before each round: every round looks at every child that waits to be reaped, and whoever forks to
-/// get away leaves one with each hop. Unreaped, they make the hunt slower than the prey, and take all numbers in the end.
+/// `reap` is called before each round: a fork loop leaves a zombie per fork, and every round checks every zombie.
+/// Unreaped, they would make this slower than the fork loop, and use up all PIDs in the end.
 pub(crate) fn hunt(except: impl Fn(i32) -> bool, mut reap: impl FnMut()) -> Option<Vec<i32>> {
     let mut last = Vec::new();
     for _ in 0..HUNT_ROUNDS {
@@ -131,18 +129,18 @@ pub(crate) fn hunt(except: impl Fn(i32) -> bool, mut reap: impl FnMut()) -> Opti
     Some(last)
 }
 
-/// One tree's end, sweep by sweep.
+/// Kills one tree, sweep by sweep.
 #[derive(Debug, Default)]
 pub struct Sweeper {
     empty: u32,
 }
 
 impl Sweeper {
-    /// Stops, then kills everything that `find` finds; returns what still lives.
+    /// Stops, then kills everything that `find` finds; returns what is still running.
     ///
-    /// Stopped first, because a process that is killed between the scan and the signal to its new child would
-    /// leave that child without a parent to find it by. Where a living subreaper is above them all (`adopts`),
-    /// the child comes to it and one scan is enough.
+    /// Stopped first, because a process killed between the scan and the signal to its new child would leave that
+    /// child without a parent to find it by. If a running subreaper is above them all (`adopts`), the child is
+    /// reparented to it, and one scan is enough.
     pub fn sweep(&mut self, adopts: bool, mut find: impl FnMut() -> Vec<ProcStat>) -> Vec<ProcStat> {
         let mut found = find();
         let mut stopped: BTreeSet<ProcRef> = BTreeSet::new();
@@ -161,7 +159,8 @@ impl Sweeper {
             }
             found = find();
         }
-        // Also what was stopped and then lost its mark, with its parent perhaps: it must not stay stopped for ever.
+        // Includes processes that were stopped and then lost their mark, perhaps with their parent: they must not
+        // stay stopped forever.
         stopped.extend(found.iter().map(ProcStat::proc_ref));
         for target in stopped {
             end(target, libc::SIGKILL);
@@ -173,22 +172,22 @@ impl Sweeper {
         found
     }
 
-    /// Enough sweeps in a row found nothing.
+    /// Returns true if enough sweeps in a row found nothing.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.empty >= EMPTY_SWEEPS
     }
 }
 
-/// The processes of this machine can be read. Where no file may be opened any more everything looks gone.
+/// Returns true if processes can be read. Without free file descriptors, everything would look gone.
 fn can_look() -> bool {
     std::fs::read_dir("/proc").is_ok_and(|_open| proc_stat(nix::unistd::getpid().as_raw()).is_some())
 }
 
-/// Ends everything that `find` finds and returns what would not die before `limit` was over. Where processes cannot be read, this
-/// process stands for those that nobody knows: nothing counts as gone.
+/// Kills everything that `find` finds and returns what is still running after `limit`. If processes cannot be read,
+/// the result contains this process in place of the unknown ones: nothing counts as gone.
 ///
-/// Blocks for as long: not for an event loop.
+/// Blocks until then: do not call it in an event loop.
 pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
     let end = crate::process::boottime_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     let mut sweeper = Sweeper::default();
@@ -218,13 +217,13 @@ pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) 
     }
 }
 
-/// Ends what is left of a run's earlier attempts: its cgroups, wherever they stand, and everything that `find` finds;
-/// returns what would not die before `limit` was over. Emptied cgroups are removed.
+/// Kills what is left of a run's earlier attempts: its cgroups, wherever they are, and everything that `find` finds;
+/// returns what is still running after `limit`. Empty cgroups are removed.
 ///
-/// Blocks for as long: not for an event loop.
+/// Blocks until then: do not call it in an event loop.
 pub fn end_run(run: &RunId, find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
     for leaf in leaves_of_run(run) {
-        // Refused only where it is gone, or the kernel cannot: what is in it is found as well.
+        // Refused only if it is gone or the kernel lacks support: its processes are found as well.
         let _ = leaf.kill();
     }
     let left = kill_until_gone(find, limit);
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn what_stays_is_never_gone_and_one_empty_sweep_is_not_enough() {
         let stays = ProcStat {
-            // Another process than the one of that number: no signal reaches it.
+            // Not the process that has this PID: no signal reaches it.
             start: 1,
             ..proc_stat(nix::unistd::getpid().as_raw()).unwrap()
         };
@@ -292,7 +291,7 @@ mod tests {
     fn nothing_is_gone_where_nothing_can_be_seen() {
         use nix::sys::resource::{Resource, setrlimit};
         const ALONE: &str = "NOTHING_CAN_BE_SEEN";
-        // In a process of its own: the limit is for all threads.
+        // In a separate process: the limit is for all threads.
         if std::env::var_os(ALONE).is_some() {
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
             let pid = i32::try_from(child.id()).unwrap();

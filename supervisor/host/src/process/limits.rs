@@ -2,8 +2,8 @@
 
 pub use supervise_core::decide::limits::limit_hint;
 
-/// Lets a write beyond the limit on file sizes fail, so that it can be told: the signal would end us without a word.
-/// Workers are started with every signal as it is by default.
+/// Makes a write beyond the file size limit fail with an error that can be reported, instead of a fatal signal.
+/// Workers are started with default signal handling.
 pub fn survive_file_limit() {
     #[expect(unsafe_code, reason = "no handler is installed, so that nothing runs in one")]
     // SAFETY: ignoring a signal runs no code of ours.
@@ -11,7 +11,7 @@ pub fn survive_file_limit() {
         use nix::sys::signal::{SigHandler, Signal, signal};
         signal(Signal::SIGXFSZ, SigHandler::SigIgn)
     };
-    // Known to every Linux; without it such a write ends the process as before.
+    // Every Linux supports it; otherwise such a write is fatal as before.
     let _ = ignored;
 }
 
@@ -33,7 +33,6 @@ mod tests {
     fn a_write_beyond_the_limit_on_file_sizes_is_an_error() {
         use std::io::Write;
         survive_file_limit();
-        // In a process of its own: the limit is for all threads.
         let me = std::env::current_exe().unwrap();
         if std::env::var_os("BEYOND_THE_LIMIT").is_some() {
             nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 8, 8).unwrap();

@@ -1,4 +1,4 @@
-//! The scope of process ids: the kernel, the namespaces, and whether `/proc` shows them.
+//! The scope of PIDs: the kernel, the namespaces, and whether `/proc` shows them.
 
 use crate::process::{boot_id, proc_stat};
 use nix::errno::Errno;
@@ -10,10 +10,9 @@ use std::os::unix::fs::MetadataExt;
 use supervise_core::id::ProcRef;
 use supervise_core::lease::PidScope;
 
-/// Longest machine id that is read.
 const ID_LIMIT: u64 = 128;
 
-/// The seat of this process. What cannot be known is left empty, and is then never the same as another's.
+/// The PID scope of this process. Unknown parts are left empty and never equal another's.
 #[must_use]
 pub fn own_pid_scope() -> PidScope {
     let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |m| m.ino());
@@ -35,7 +34,7 @@ fn machine_id() -> String {
     }
 }
 
-/// Returns true if `/proc` shows the pid namespace that this process is in: elsewhere its numbers are other processes.
+/// Returns true if `/proc` shows this process's PID namespace: otherwise its PIDs mean other processes.
 #[must_use]
 pub fn is_proc_our_own() -> bool {
     let own = getpid().as_raw().to_string();
@@ -43,13 +42,13 @@ pub fn is_proc_our_own() -> bool {
     if link.and_then(|l| l.into_os_string().into_string().ok()).as_ref() != Some(&own) {
         return false;
     }
-    // Seen from an outer namespace a process has a number in each one down to its own.
+    // Seen from an outer namespace, a process has a PID in each one down to its own.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let numbers = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
     numbers.is_none_or(|n| n.split_ascii_whitespace().eq([own.as_str()]))
 }
 
-/// Returns true if exactly this process of our own seat still runs; `None` where it cannot be seen (`hidepid`).
+/// Returns true if exactly this process of our PID scope is still running; `None` if it cannot be seen (`hidepid`).
 #[must_use]
 pub fn sight(proc: ProcRef) -> Option<bool> {
     if let Some(stat) = proc_stat(proc.pid) {
@@ -79,7 +78,7 @@ mod tests {
             }),
             Some(false)
         );
-        // Beyond the largest number that Linux gives out.
+        // Larger than any PID on Linux.
         assert_eq!(
             sight(ProcRef {
                 pid: 5_000_000,

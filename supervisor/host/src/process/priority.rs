@@ -1,7 +1,7 @@
-//! Giving way to the training.
+//! Lowers this process's priority below the training's.
 
-/// This process and what it starts give way to others: by processor time and, where the disk's scheduler knows it, by disk
-/// time. Neither is worth failing for.
+/// Lowers the CPU priority of this process and its children and, if the I/O scheduler supports it, their disk
+/// priority. Errors are ignored.
 pub fn give_way(nice: i32) {
     const WHO_PROCESS: libc::c_long = 1;
     const CLASS_IDLE: libc::c_long = 3 << 13;

@@ -1,16 +1,15 @@
-//! Reaping: which child ended, and how, for a process that owns all of its children.
+//! Reaping: which child exited, and how, for a process that owns all of its children.
 //!
-//! Only guard and keeper use this: they are single-threaded and nothing else in them waits for children. The kernel's own
-//! numbers are kept, because a wrapper that knows only the classic signals would lose the status of a process
-//! ended by a real-time one.
+//! Only guard and keeper use this: they are single-threaded, and no other code in them waits for children. The
+//! kernel's signal numbers are kept, because a wrapper that knows only the classic signals would lose the status of a
+//! process killed by a real-time signal.
 
 use std::io;
 use supervise_core::event::ExitStatus;
 
-/// Children reaped in one go.
 const AT_ONCE: usize = 4096;
 
-/// Reaps children that have ended, but not for ever: where they end faster than that, their killer must have its turn.
+/// Reaps children that have exited, up to a limit: if they exit faster than that, the caller must continue killing.
 pub(crate) fn reap_some(mut tell: impl FnMut(i32, ExitStatus)) {
     for _ in 0..AT_ONCE {
         let Ok(Some((pid, status))) = reap_one() else { return };
@@ -18,12 +17,12 @@ pub(crate) fn reap_some(mut tell: impl FnMut(i32, ExitStatus)) {
     }
 }
 
-/// Reaps one child that has ended.
+/// Reaps one child that has exited.
 ///
-/// `Ok(None)`: none has ended; an error of kind ECHILD says that there are no children at all.
+/// `Ok(None)`: none has exited; an error of kind ECHILD: there are no children at all.
 ///
 /// # Errors
-/// Report of `waitid`.
+/// The error of `waitid`.
 #[expect(unsafe_code, reason = "waitid has no safe form that keeps every signal number")]
 pub fn reap_one() -> io::Result<Option<(i32, ExitStatus)>> {
     loop {

@@ -1,4 +1,4 @@
-//! Remains of an attempt, for people: number, name and state of each process that still lives.
+//! Processes left of an attempt, for the operator: PID, name and state.
 
 use crate::process::stat::proc_stat;
 use crate::process::tree::{find_attempt_processes, keeps};
@@ -6,19 +6,18 @@ use serde::Serialize;
 use std::fmt;
 use supervise_core::id::{ProcRef, RunId};
 
-/// A process that lives.
+/// A process that is still running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeftoverProcess {
-    /// Its number.
     pub pid: i32,
-    /// Its name, as the kernel keeps it: 15 bytes at most, chosen by the process itself.
+    /// Its name as the kernel keeps it: at most 15 bytes, chosen by the process itself.
     pub command: String,
     /// The kernel's letter for its state.
     pub state: char,
 }
 
 impl LeftoverProcess {
-    /// This process; `None` where it is gone.
+    /// This process; `None` if it has exited.
     #[must_use]
     pub fn of(target: ProcRef) -> Option<Self> {
         let stat = proc_stat(target.pid).filter(|s| s.start == target.start && s.is_running())?;
@@ -46,7 +45,7 @@ impl fmt::Display for LeftoverProcess {
     }
 }
 
-/// Every process of the run's attempts that lives, by number, but for our own that see to its end. `recorded`: see
+/// Every running process of the run's attempts, by PID, except our own that end it. `recorded`: see
 /// [`find_attempt_processes`].
 #[must_use]
 pub fn remains(run: &RunId, recorded: &[ProcRef]) -> Vec<LeftoverProcess> {
@@ -74,7 +73,7 @@ mod tests {
         assert!(stuck.to_string().contains("uninterruptible sleep (D)"), "{stuck}");
     }
 
-    /// A parent sleeps like this until what it made with `vfork` goes its own way.
+    /// A parent sleeps like this until its `vfork` child executes a program or exits.
     #[test]
     fn uninterruptible_sleep_is_read_from_the_kernel() {
         let script = "import ctypes, time; libc = ctypes.CDLL(None); libc.vfork() or time.sleep(600)";

@@ -1,14 +1,13 @@
-//! Memory of long-lived processes: what their start needed and nothing later does, and what many threads would keep.
+//! Memory of long-lived processes: what only their start needed, and what many threads would keep.
 
 use std::ffi::c_void;
 use std::fs;
 
-/// Bytes of a piece that is large.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 256 << 10;
 
-/// Gives back the free pieces of the heap, and the mapped pages of our own program: its start alone executes megabytes of it, and
-/// what is executed again is mapped again, a page from the cache.
+/// Releases the free parts of the heap and the mapped pages of our own program: only the start executes megabytes of
+/// it, and pages that are needed again come from the page cache.
 #[expect(unsafe_code, reason = "no library offers these two calls as safe ones")]
 pub fn let_go_of_start() {
     #[cfg(target_env = "gnu")]
@@ -25,10 +24,10 @@ pub fn let_go_of_start() {
     }
 }
 
-/// Threads share eight heaps: each of many heaps would keep the most that it ever held. Fewer make threads wait for each other that
-/// take and give back at one time: a long journal is decoded in some and folded in another. What is large comes from the system and goes
-/// back to it: glibc would take ever larger pieces from the heaps, once one of their size was given back, and the heaps would creep. To be
-/// called before there are threads.
+/// Lets threads share eight heaps: each of many heaps would keep the most that it ever held. With fewer, threads that
+/// allocate at the same time would wait for each other: a long journal is decoded in some and replayed in another.
+/// Large allocations come from the system and go back to it: otherwise glibc would serve ever larger ones from the
+/// heaps once one of that size was freed, and the heaps would grow. Call it before there are threads.
 #[expect(unsafe_code, reason = "no library offers this call as a safe one")]
 pub fn share_heaps() {
     #[cfg(target_env = "gnu")]
@@ -44,7 +43,7 @@ pub fn share_heaps() {
     }
 }
 
-/// Begin and length of the executable, unwritable mapping of a file with this address in it.
+/// Start and length of the executable, read-only file mapping that contains this address.
 fn text_around(maps: &str, address: usize) -> Option<(usize, usize)> {
     maps.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();

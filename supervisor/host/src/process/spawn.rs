@@ -1,12 +1,12 @@
-//! Starting a program without ever waiting for it.
+//! Starts a program without ever blocking.
 //!
-//! The standard library's way waits until the new process has executed its program, which takes for ever where
-//! the program or its directory lies on a dead mount. Here the new process reports through a pipe of its own
-//! that its creator polls: closed without a word means that the program runs, eight bytes say what failed.
+//! The standard library waits until the new process has executed its program, which takes forever if the program or
+//! its directory is on a dead mount. Here the new process reports through a pipe that its creator polls: closed
+//! without data means that the program is running, eight bytes say what failed.
 //!
-//! Everything the new process needs is prepared before it is made: between its making and the program it only
-//! makes system calls. It leads its own session, has no inherited descriptors, default signal handling, an
-//! empty signal mask, and dies with its creator where that is asked for.
+//! Everything the new process needs is prepared before the fork: between fork and exec it only makes system calls. It
+//! leads its own session, inherits no descriptors, has default signal handling and an empty signal mask, and, if
+//! requested, dies with its creator.
 
 #![expect(
     unsafe_code,
@@ -17,10 +17,9 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Directories where programs are looked for when the environment has no PATH.
+/// Directories that are searched for programs if the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Entries of PATH that are tried.
 const PATH_LIMIT: usize = 256;
 
 /// A program, ready to be executed.
@@ -33,7 +32,7 @@ pub struct SpawnProgram {
 }
 
 impl SpawnProgram {
-    /// Prepares a program that is looked for as the shell would, in the PATH of its own environment.
+    /// Prepares a program, which is searched as a shell would, in the PATH of its own environment.
     ///
     /// # Errors
     /// Nothing to execute, or a text with a zero byte in it.
@@ -83,21 +82,17 @@ fn text(s: &str) -> io::Result<CString> {
 /// Setup of a new process.
 #[derive(Debug)]
 pub struct SpawnWiring<'a> {
-    /// Its standard input.
     pub input: BorrowedFd<'a>,
-    /// Its standard output.
     pub output: BorrowedFd<'a>,
-    /// Its standard error.
     pub errors: BorrowedFd<'a>,
-    /// The cgroup it is born in.
     pub cgroup: Option<CgroupFds<'a>>,
-    /// It is killed when its creator ends.
+    /// It is killed when its creator exits.
     pub dies_with_creator: bool,
-    /// It waits here before its program.
+    /// It waits here before it executes its program.
     pub gate: Option<&'a SpawnGate>,
 }
 
-/// Keeps new processes from their programs until it is opened; where it is dropped first they end.
+/// Keeps new processes from their programs until it is opened; if it is dropped first, they exit.
 #[derive(Debug)]
 pub struct SpawnGate {
     reader: OwnedFd,
@@ -105,19 +100,19 @@ pub struct SpawnGate {
 }
 
 impl SpawnGate {
-    /// A closed one.
+    /// A closed gate.
     ///
     /// # Errors
-    /// No pipe can be made.
+    /// No pipe can be created.
     pub fn new() -> io::Result<Self> {
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         Ok(Self { reader, writer })
     }
 
-    /// Lets so many processes go on.
+    /// Lets this many processes continue.
     ///
     /// # Errors
-    /// Report of the kernel.
+    /// The kernel's.
     pub fn open(self, waiting: usize) -> io::Result<()> {
         let words = vec![0; waiting];
         match nix::unistd::write(&self.writer, &words)? == waiting {
@@ -127,49 +122,42 @@ impl SpawnGate {
     }
 }
 
-/// A cgroup, by its directory and by the file that lets a process in.
+/// A cgroup, by its directory and by the file through which processes join.
 #[derive(Debug, Clone, Copy)]
 pub struct CgroupFds<'a> {
-    /// The directory.
     pub directory: BorrowedFd<'a>,
-    /// `cgroup.procs`.
     pub entrance: BorrowedFd<'a>,
 }
 
-/// A process that was made.
+/// A process that was created.
 #[derive(Debug)]
 pub struct SpawnedProcess {
-    /// Its number.
     pub pid: i32,
-    /// Ends without a byte once the program runs; else holds a [`Refusal`].
+    /// Closed without data once the program runs; otherwise holds a [`SpawnError`].
     pub report: OwnedFd,
 }
 
 /// Why a program does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnError {
-    /// The step that failed.
     pub stage: SpawnStage,
-    /// The error number.
     pub errno: i32,
 }
 
-/// The steps between the making of a process and its program.
+/// The steps between fork and exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpawnStage {
-    /// Changing to its working directory.
     Directory,
-    /// Executing the program.
     Execute,
     /// Descriptors and the like.
     Setup,
 }
 
-/// Length of a refusal on the pipe.
+/// Length of an error report on the pipe.
 pub const REFUSAL_LEN: usize = 8;
 
 impl SpawnError {
-    /// Reads what a new process wrote.
+    /// Parses what a new process wrote.
     #[must_use]
     pub fn parse(bytes: [u8; REFUSAL_LEN]) -> Self {
         let [a, b, c, d, e, f, g, h] = bytes;
@@ -183,7 +171,7 @@ impl SpawnError {
         }
     }
 
-    /// The error.
+    /// The error number as an error.
     #[must_use]
     pub fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
@@ -194,7 +182,6 @@ const STAGE_SETUP: c_int = 0;
 const STAGE_DIRECTORY: c_int = 1;
 const STAGE_EXECUTE: c_int = 2;
 
-/// Everything a new process touches, as plain numbers and pointers.
 struct Birth<'a> {
     candidates: &'a [CString],
     argv: Vec<*const c_char>,
@@ -210,10 +197,10 @@ struct Birth<'a> {
     gate: Option<(RawFd, RawFd)>,
 }
 
-/// Makes a process that will execute the program.
+/// Creates a process that will execute the program.
 ///
 /// # Errors
-/// No process can be made (limits, memory).
+/// No process can be created (limits, memory).
 pub fn start(program: &SpawnProgram, wiring: &SpawnWiring<'_>) -> io::Result<SpawnedProcess> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
     let mut birth = Birth {
@@ -246,10 +233,10 @@ pub fn start(program: &SpawnProgram, wiring: &SpawnWiring<'_>) -> io::Result<Spa
     }
 }
 
-/// Makes a second process of this one: its number in the older, nothing in the younger.
+/// Forks this process: returns the child's PID in the parent, `None` in the child.
 ///
 /// # Errors
-/// No process can be made (limits, memory).
+/// No process can be created (limits, memory).
 pub(crate) fn split() -> io::Result<Option<i32>> {
     // SAFETY: the caller has one thread, so that no lock is held by another one in the new process.
     match unsafe { libc::fork() } {
@@ -259,7 +246,7 @@ pub(crate) fn split() -> io::Result<Option<i32>> {
     }
 }
 
-/// Lets a program that is started later die with this thread, and gives it this signal mask.
+/// Makes a program die with this thread, and sets its signal mask.
 pub(crate) fn dies_with_us(command: &mut std::process::Command, mask: nix::sys::signal::SigSet) {
     use std::os::unix::process::CommandExt;
     let creator = libc::pid_t::try_from(std::process::id()).unwrap_or_default();
@@ -279,7 +266,7 @@ pub(crate) fn dies_with_us(command: &mut std::process::Command, mask: nix::sys::
     unsafe { command.pre_exec(arm) };
 }
 
-/// The pointers that execve wants; for a script without a first line the shell comes first.
+/// The argument list for execve; for a script without a `#!` line the shell comes first.
 fn pointers(texts: &[CString], shell: Option<&'static CStr>) -> Vec<*const c_char> {
     let mut list: Vec<*const c_char> = shell.iter().map(|s| s.as_ptr()).collect();
     list.extend(texts.iter().map(|t| t.as_ptr()));
@@ -303,7 +290,7 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// Makes a process inside a cgroup: no moment outside, and none of the milliseconds that moving it costs.
+/// Creates a process inside a cgroup, so that it is never outside, and saves the milliseconds of moving it.
 fn make_in(directory: RawFd) -> io::Result<libc::pid_t> {
     let args = CloneArgs {
         flags: 0x2_0000_0000, // CLONE_INTO_CGROUP
@@ -335,7 +322,7 @@ fn be_born(birth: &Birth<'_>) -> ! {
             }
         }
         if let Some(entrance) = birth.entrance {
-            // Whether it got in shows in the cgroup's list of members: without it we sweep.
+            // The cgroup's list of members shows whether it joined: otherwise we sweep.
             libc::write(entrance, c"0".as_ptr().cast(), 1);
         }
         let wired =
@@ -343,12 +330,12 @@ fn be_born(birth: &Birth<'_>) -> ! {
         if !wired {
             refuse(birth, STAGE_SETUP);
         }
-        // Not to be closed yet: the report must live until the program runs. Without the call (before 5.9)
-        // our own descriptors close by themselves anyway.
+        // Not closed yet: the report must stay open until the program runs. Without this call (before 5.9), our own
+        // descriptors are close-on-exec anyway.
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, 4 /* CLOSE_RANGE_CLOEXEC */);
         reset_signals();
         if let Some((reader, writer)) = birth.gate {
-            // Held by those that wait as well, it would never end.
+            // If the waiting processes held it, the pipe would never end.
             libc::close(writer);
             let mut word = 0_u8;
             if libc::read(reader, (&raw mut word).cast(), 1) != 1 {
@@ -388,13 +375,13 @@ unsafe fn reset_signals() {
 /// Called in a new process only, with lists that end in a null pointer.
 unsafe fn execute(birth: &Birth<'_>) -> ! {
     let mut forbidden = false;
-    // SAFETY: see above; execve returns only where it failed.
+    // SAFETY: see above; execve returns only if it failed.
     unsafe {
         for file in birth.candidates {
             libc::execve(file.as_ptr(), birth.argv.as_ptr(), birth.env.as_ptr());
             match *libc::__errno_location() {
                 libc::ENOEXEC => {
-                    // The second entry takes the place of the program's name: the shell wants the file there.
+                    // The second entry replaces the program's name: the shell expects the file there.
                     let list = birth.script.as_ptr().cast_mut();
                     *list.add(1) = file.as_ptr();
                     libc::execve(c"/bin/sh".as_ptr(), list, birth.env.as_ptr());
@@ -424,25 +411,25 @@ unsafe fn refuse(birth: &Birth<'_>, stage: c_int) -> ! {
     }
 }
 
-/// Closes every descriptor above the standard three: what a careless creator leaked must not be held open.
+/// Closes every descriptor above the standard three, in case the creator leaked some.
 pub fn close_inherited() {
-    // SAFETY: called first thing in a process that owns no descriptors yet beside the standard three.
+    // SAFETY: called first thing in a process that owns no descriptors yet besides the standard three.
     unsafe {
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
     }
 }
 
-/// Takes a standard descriptor away, puts /dev/null in its place and returns what it was.
+/// Takes over a standard descriptor, replaces it by /dev/null and returns the original.
 ///
 /// # Errors
 /// It is not open.
 pub fn take_standard(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl makes a new descriptor that nobody else owns.
+    // SAFETY: fcntl creates a new descriptor that is not owned elsewhere.
     let taken = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if taken < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, owned by nobody.
+    // SAFETY: just created, not owned elsewhere.
     let taken = unsafe { OwnedFd::from_raw_fd(taken) };
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     // SAFETY: both descriptors are open; the old one is replaced in one step.

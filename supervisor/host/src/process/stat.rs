@@ -7,28 +7,22 @@ use supervise_core::id::ProcRef;
 /// Longest stat line that is read: the command is at most 64 bytes, the rest are numbers.
 const STAT_LIMIT: usize = 2048;
 
-/// Statements of the kernel about a process.
+/// The kernel's information about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcStat {
-    /// Process id.
     pub pid: i32,
     /// State letter: R, S, D, Z, T, …
     pub state: u8,
-    /// Parent.
     pub ppid: i32,
-    /// Process group.
     pub group: i32,
-    /// Session.
     pub session: i32,
     /// CPU time of the process itself, in clock ticks.
     pub cpu: u64,
-    /// Page faults that needed no disk.
+    /// Minor page faults.
     pub faults: u64,
-    /// Threads.
     pub threads: u64,
     /// Start time in clock ticks since boot.
     pub start: u64,
-    /// A thread of the kernel's own.
     pub is_kernel: bool,
 }
 
@@ -42,26 +36,28 @@ impl ProcStat {
         }
     }
 
-    /// It still executes. A leader whose main thread ended reads as a zombie while other threads go on.
+    /// Returns true if it still executes. A leader whose main thread has exited looks like a zombie while other
+    /// threads run.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !matches!(self.state, b'Z' | b'X') || self.threads > 1
     }
 
-    /// Somebody stopped it (SIGSTOP, SIGTSTP): it does nothing until it is told to go on. One that a debugger holds is not meant.
+    /// Returns true if it was stopped (SIGSTOP, SIGTSTP) and does nothing until it is continued. Not if a debugger
+    /// holds it.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.state == b'T'
     }
 
-    /// It sleeps in the kernel where no signal reaches it.
+    /// Returns true if it sleeps in the kernel where no signal reaches it.
     #[must_use]
     pub fn is_uninterruptible(&self) -> bool {
         self.state == b'D'
     }
 }
 
-/// The state of a process, `None` where there is none of that number.
+/// The state of a process; `None` if there is no such PID.
 #[must_use]
 pub fn proc_stat(pid: i32) -> Option<ProcStat> {
     let mut buffer = [0_u8; STAT_LIMIT];
@@ -80,12 +76,12 @@ pub fn proc_stat(pid: i32) -> Option<ProcStat> {
     parse(pid, buffer.get(..len)?)
 }
 
-/// The command stands in brackets and may itself hold blanks and brackets: what counts is the last one.
+/// The command is in parentheses and may itself contain blanks and parentheses: only the last one counts.
 fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
     let close = line.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // The first field after the command is number 3 of the manual page.
+    // The first field after the command is number 3 in the manual page.
     let field = |number: usize| fields.get(number - 3).copied();
     let user: u64 = field(14)?.parse().ok()?;
     let system: u64 = field(15)?.parse().ok()?;
@@ -103,20 +99,19 @@ fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
     })
 }
 
-/// The flag of the kernel's own threads (`PF_KTHREAD`).
+/// The flag of kernel threads (`PF_KTHREAD`).
 const KERNEL: u64 = 0x0020_0000;
 
-/// Longest head of a command line.
 const HEAD: usize = 160;
-/// Bytes read for it: secrets are recognised where they are whole.
+/// Bytes read for it: secrets are only recognized as a whole.
 const HEAD_READ: u64 = 16 << 10;
 
-/// The first words of a process's command line, for people and without secrets; empty for one that hides it.
+/// The first words of a process's command line, for messages and without secrets; empty if it hides it.
 #[must_use]
 pub fn command_head(pid: i32) -> String {
     let mut buffer = Vec::new();
     if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
-        // An unreadable command line is an empty one: it is only shown.
+        // An unreadable command line is shown as empty.
         let _ = file.take(HEAD_READ).read_to_end(&mut buffer);
     }
     head_of(&buffer)
@@ -132,10 +127,9 @@ fn head_of(command: &[u8]) -> String {
     safe.chars().take(HEAD).collect()
 }
 
-/// Longest command line that is read.
 const LINE_LIMIT: u64 = 256 << 10;
 
-/// The words a process was started with; `None` for one that hides them, or has no text.
+/// The command line of a process; `None` if it hides it, or is not UTF-8.
 #[must_use]
 pub fn command_line(pid: i32) -> Option<Vec<String>> {
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
 //! Processes that belong to an attempt.
 //!
-//! Four marks, each enough: descent from the guard, or from the keeper that outlives it (subreapers, so orphans stay
-//! below them), having been recorded with its start time, the inherited `SUPERVISE_ATTEMPT` in the environment, and, for a process without an
-//! environment, standing in a session that a recorded process led.
-//! Whatever descends from a marked process is marked too. This process and its ancestors never are.
+//! Any of four marks is enough: descent from the guard, or from the keeper that outlives it (both are subreapers, so
+//! orphans stay below them); being recorded with its start time; the inherited `SUPERVISE_ATTEMPT` in the
+//! environment; and, for a process without an environment, being in a session that a recorded process led.
+//! Descendants of a marked process are marked, too. This process and its ancestors never are.
 
 use crate::address::{self, SocketRole};
 use crate::process::stat::{ProcStat, proc_stat};
@@ -13,13 +13,12 @@ use std::fs::File;
 use std::io::Read;
 use supervise_core::id::{ProcRef, RunId};
 
-/// Most of an environment that is read: the kernel allows no more than this for one program.
+/// Longest environment that is read: the kernel allows no longer one.
 const ENVIRONMENT_LIMIT: u64 = 6 << 20;
 
-/// The name by which a keeper shows itself.
 pub(crate) const KEEPER_NAME: &std::ffi::CStr = c"supervise-keep";
 
-/// Every process of the machine at (nearly) one moment, but for the kernel's own threads.
+/// Every process of the machine at (nearly) one moment, except kernel threads.
 #[derive(Debug, Default)]
 pub struct ProcSnapshot {
     by_pid: BTreeMap<i32, ProcStat>,
@@ -39,7 +38,6 @@ impl ProcSnapshot {
         Self::of(pids.filter(|pid| !kernel.contains(pid)))
     }
 
-    /// Reads these alone.
     pub(crate) fn of(pids: impl IntoIterator<Item = i32>) -> Self {
         let stats = pids.into_iter().filter_map(proc_stat);
         Self {
@@ -47,18 +45,18 @@ impl ProcSnapshot {
         }
     }
 
-    /// The process of that number.
+    /// The process with this PID.
     #[must_use]
     pub fn get(&self, pid: i32) -> Option<&ProcStat> {
         self.by_pid.get(&pid)
     }
 
-    /// All processes, by number.
+    /// All processes, by PID.
     pub fn iter(&self) -> impl Iterator<Item = &ProcStat> {
         self.by_pid.values()
     }
 
-    /// Adds to `marked` whatever descends from `root` or from a marked process, but for `except` and below.
+    /// Adds to `marked` all descendants of `root` or of a marked process, except `except` and what is below them.
     fn close(&self, root: Option<i32>, marked: &mut BTreeSet<i32>, except: &BTreeSet<i32>) {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         for stat in self.iter() {
@@ -84,33 +82,31 @@ impl ProcSnapshot {
     }
 }
 
-/// The sign that marks a process as one of the attempt's.
+/// What marks a process as one of the attempt's.
 #[derive(Debug, Clone, Default)]
 pub struct AttemptMarks {
-    /// Descendants of this process.
     pub root: Option<i32>,
-    /// Exactly these.
     pub recorded: BTreeSet<ProcRef>,
-    /// Members of the sessions that these once led, where they show no environment; only with `tag`.
+    /// Members of the sessions that these led, if they show no environment; only with `tag`.
     pub leaders: BTreeSet<ProcRef>,
-    /// Start of the value of `SUPERVISE_ATTEMPT`.
+    /// Prefix of the value of `SUPERVISE_ATTEMPT`.
     pub tag: Option<String>,
-    /// Members of these, by number (from a cgroup).
+    /// Members of a cgroup, by PID.
     pub members: BTreeSet<i32>,
-    /// Never these, nor what descends from them alone.
+    /// Never these, nor processes that only descend from them.
     pub except: BTreeSet<i32>,
-    /// Only processes that started at this clock tick or later can be the attempt's.
+    /// Only processes started at this clock tick or later can belong to the attempt.
     pub since: u64,
 }
 
 impl AttemptMarks {
-    /// The living processes that carry a mark.
+    /// The running processes that carry a mark.
     #[must_use]
     pub fn find(&self) -> Vec<ProcStat> {
         self.find_in(&ProcSnapshot::take())
     }
 
-    /// The living processes of a snapshot that carry a mark.
+    /// The running processes of a snapshot that carry a mark.
     #[must_use]
     pub fn find_in(&self, all: &ProcSnapshot) -> Vec<ProcStat> {
         let own = nix::unistd::getpid().as_raw();
@@ -118,7 +114,7 @@ impl AttemptMarks {
         except.extend(&self.except);
         let mut marked = BTreeSet::new();
         all.close(self.root, &mut marked, &except);
-        // What descends from the root needs no second look.
+        // Descendants of the root need no further check.
         let more: Vec<i32> = all
             .iter()
             .filter(|s| !except.contains(&s.pid) && !marked.contains(&s.pid))
@@ -151,9 +147,9 @@ impl AttemptMarks {
         }
     }
 
-    /// A session's number can be reused only after its last member is gone; a leader that lives and started at
-    /// another moment is proof of that. Where no leader lives, somebody else's session may have had the number
-    /// since: that is why this counts only for a process without an environment that tells where it is from.
+    /// A session id can be reused only after its last member has exited, which is proven if a running leader started
+    /// at another time. If no leader is running, another session may have had the id since; so this counts only for a
+    /// process without an environment that shows its origin.
     fn is_in_session(&self, stat: &ProcStat, all: &ProcSnapshot) -> bool {
         let Some(leader) = self.leaders.iter().find(|l| l.pid == stat.session) else {
             return false;
@@ -163,14 +159,12 @@ impl AttemptMarks {
     }
 }
 
-/// Statements of the environment that a process was started with about where it is from.
+/// What a process's initial environment shows about its origin.
 #[derive(Debug, PartialEq, Eq)]
 enum ProcessOrigin {
-    /// An attempt, named by the value of `SUPERVISE_ATTEMPT`.
     Attempt(String),
-    /// Nothing: it was started without one, or has overwritten it.
+    /// No environment: it was started without one, or has overwritten it.
     Bare,
-    /// Anything else, or not to be known.
     Other,
 }
 
@@ -204,7 +198,7 @@ fn origin_of(environment: &[u8]) -> ProcessOrigin {
     }
 }
 
-/// The living descendants of a process, itself not included.
+/// The running descendants of a process, without itself.
 #[must_use]
 pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
     let all = ProcSnapshot::take();
@@ -218,43 +212,43 @@ pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
         .collect()
 }
 
-/// Returns true if the process is the log writer of a guard: it belongs to no attempt, ends by itself once it has written what it
-/// was given, and should be spared by whoever sweeps a dead guard's children.
+/// Returns true if the process is a guard's log writer: it belongs to no attempt, exits once it has written what it
+/// was given, and must be spared when a dead guard's children are killed.
 #[must_use]
 pub fn is_log_writer(pid: i32) -> bool {
     crate::process::stat::command_head(pid) == "supervise __log_writer"
 }
 
-/// Returns true if the process reads the counters of network cards for a guard (see [`crate::guard::fabric`]). It dies with its guard, and
-/// where a card does not answer it, nobody can end it sooner: nothing waits for that.
+/// Returns true if the process reads network card counters for a guard (see [`crate::guard::fabric`]). It dies with
+/// its guard; if a card hangs, it cannot be killed sooner, so nothing waits for it.
 pub(crate) fn is_card_reader(pid: i32) -> bool {
     crate::process::stat::command_head(pid).starts_with("supervise __fabric ")
 }
 
-/// The name by which the launcher of a gang's step shows itself.
 pub(crate) const LAUNCHER_NAME: &std::ffi::CStr = c"supervise-nodes";
 
-/// Returns true if the process is the launcher of a gang's step. Whoever sweeps spares it, and what it started: it sees to the nodes by
-/// itself once its guard is gone, and nobody else hears them say that nothing is left there.
+/// Returns true if the process is the launcher of a gang's step. Sweeps spare it and its children: it ends the nodes'
+/// ranks once its guard has exited, and only it receives the nodes' report that nothing is left there.
 pub(crate) fn is_launcher(pid: i32) -> bool {
     has_launchers_name(pid)
         && crate::process::stat::command_line(pid).is_some_and(|words| words.get(1).is_some_and(|w| w == "__nodes"))
 }
 
-/// It is called as a launcher is; also one that has ended, as long as nobody has reaped it.
+/// Returns true if it has a launcher's name, even for a zombie.
 pub(crate) fn has_launchers_name(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == LAUNCHER_NAME.to_bytes())
 }
 
-/// Leaves out what belongs to no attempt and ends by itself: log writers, readers of cards, launchers of nodes, and what those started.
+/// Removes processes that belong to no attempt and exit on their own: log writers, card readers, node launchers, and
+/// their children.
 pub fn spare_helpers(found: &mut Vec<ProcRef>) {
     let launchers = found.iter().filter(|p| is_launcher(p.pid));
     let below: BTreeSet<ProcRef> = launchers.flat_map(|p| list_descendants(p.pid)).collect();
     found.retain(|p| !is_log_writer(p.pid) && !is_card_reader(p.pid) && !is_launcher(p.pid) && !below.contains(p));
 }
 
-/// Helpers of the supervisor `me` that end by themselves, each with what it started: they gather evidence, tell people, and say what
-/// GPUs do.
+/// Helpers of the supervisor `me` that exit on their own, with their children: they collect evidence, send
+/// notifications and sample GPUs.
 #[must_use]
 pub fn own_helpers(me: i32) -> Vec<ProcRef> {
     let word = |pid| crate::process::stat::command_line(pid).and_then(|words| words.into_iter().nth(1));
@@ -271,8 +265,8 @@ pub fn own_helpers(me: i32) -> Vec<ProcRef> {
     .collect()
 }
 
-/// Looks if the process is a keeper (see [`crate::guard`]) that still has something below it. Whoever sweeps spares it,
-/// because without it what descends from it could not be told from strangers.
+/// Returns true if the process is a keeper (see [`crate::guard`]) that still has descendants. Sweeps spare it,
+/// because without it, they could not be told from unrelated processes.
 pub(crate) fn keeps(pid: i32) -> bool {
     is_keeper(pid) && children(pid).is_some_and(|list| !list.is_empty())
 }
@@ -282,7 +276,6 @@ fn is_keeper(pid: i32) -> bool {
         && crate::process::stat::command_line(pid).is_some_and(|words| words.get(1).is_some_and(|w| w == "__guard"))
 }
 
-/// The keeper of a run's last guard, where that is gone.
 fn keeper(run: &RunId) -> Option<ProcRef> {
     if address::lives(run, SocketRole::Guard) {
         return None;
@@ -292,10 +285,10 @@ fn keeper(run: &RunId) -> Option<ProcRef> {
     is_keeper(stat.pid).then(|| stat.proc_ref())
 }
 
-/// The children of the first thread of a process, oldest first, those included that wait to be reaped. `None`: it is
-/// gone, or this kernel keeps no such list.
+/// The children of a process's first thread, oldest first, including zombies. `None`: it has exited, or this kernel
+/// keeps no such list.
 ///
-/// A list that is empty is certain, a longer one may change while it is read.
+/// An empty list is certain; a longer one may change while it is read.
 pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     Some(
@@ -305,8 +298,8 @@ pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
     )
 }
 
-/// The kernel's own threads, which are nobody's attempt, and more than all else where there are many processors. Empty where they
-/// are not seen. None of the numbers is given out anew while the rest is read: that takes a turn through all of them.
+/// Kernel threads, which belong to no attempt and outnumber everything else on machines with many CPUs. Empty if they
+/// cannot be seen. None of their PIDs is reused while the rest is read: that would take a full wraparound.
 fn kernel_threads() -> HashSet<i32> {
     const PARENT: i32 = 2;
     let is_seen = proc_stat(PARENT).is_some_and(|s| s.is_kernel);
@@ -314,16 +307,16 @@ fn kernel_threads() -> HashSet<i32> {
     all.unwrap_or_default().into_iter().collect()
 }
 
-/// The children of this process that run, but for some. `None`: this kernel does not tell.
+/// The running children of this process, except some. `None`: this kernel keeps no list of children.
 ///
-/// Only for a process of one thread that reaps its children itself, and adopts orphans: an empty answer is then certain,
-/// however fast its descendants fork. Whoever lives descends from a running child; a child that ends hands its own on
-/// in the same moment, to the end of the list; and the list read twice was the same. It never is for as long as one of
-/// `except` forks again and again: those must be known not to.
+/// Only for a single-threaded process that reaps its children itself and adopts orphans: then an empty answer is
+/// certain, however fast its descendants fork. Every running descendant is below a running child; a child that exits
+/// passes its own children on at the same moment, to the end of the list; and the list was the same when read twice.
+/// It never is the same while a process of `except` keeps forking: those must be known not to.
 pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
     let mut list = children(own)?;
-    // They keep their numbers for as long as nobody reaps them, and are not looked at again: what forks fast leaves thousands.
+    // They keep their PIDs until they are reaped, and are not read again: a fork loop leaves thousands.
     let mut ended = BTreeSet::new();
     loop {
         let mut running = Vec::new();
@@ -347,13 +340,14 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
     }
 }
 
-/// Remains of a run's earlier attempts on this machine, without the help of a living guard.
+/// Processes left of a run's earlier attempts on this machine, without the help of a running guard.
 ///
-/// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
-/// be passed, and none from files that do not pass the gate of [`crate::ownership`]. Who ends what is found acts for the owner of the
-/// run alone: root ends no process because a user's file names it. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
-/// hides its environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of
-/// these. Helpers that end by themselves are not: see [`spare_helpers`].
+/// `recorded` are workers and descendants recorded by a guard of *this boot*: those of another boot must not be
+/// passed, nor any from files that fail the check in [`crate::ownership`]. A caller that kills what is found acts for
+/// the run's owner only: root kills no process because a user's file names it. The result contains the keeper of a
+/// guard that has exited, recorded processes that are running, processes in their sessions that hide their
+/// environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of these.
+/// Helpers that exit on their own are excluded: see [`spare_helpers`].
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
     let marks = AttemptMarks {
@@ -397,7 +391,7 @@ mod tests {
         found.iter().map(|s| s.pid).collect()
     }
 
-    // Numbers above the largest pid Linux gives out, so that no living process interferes.
+    // PIDs larger than any on Linux, so that no running process interferes.
     const P: i32 = 5_000_000;
 
     #[test]
@@ -412,7 +406,7 @@ mod tests {
         }
         let kernel = here.iter().filter(|s| s.is_kernel && s.pid != 2 && s.start <= before);
         let seen_of_kernel = kernel.filter(|s| seen.contains(&s.pid)).count();
-        // A list that changes while it is read may lack some; a kernel that keeps none leaves nobody out.
+        // A list that changes while it is read may be incomplete; a kernel without such a list excludes none.
         assert!(seen_of_kernel <= 2 || children(2).is_none(), "{seen_of_kernel}");
     }
 

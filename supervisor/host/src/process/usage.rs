@@ -1,4 +1,5 @@
-//! How much the workers use, of how much: memory of their control group where that has a limit, of the machine, `/dev/shm`, open files.
+//! How much of their limits the workers use: memory of their cgroup if it has a limit, of the machine, `/dev/shm`,
+//! open files.
 
 use super::cgroup::memory_group;
 use super::stat::proc_stat;
@@ -7,13 +8,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use supervise_core::observe::creep::{ResourceUsage, WatchedResource};
 
-/// Such a file is short.
 const SHORT: u64 = 64 << 10;
-/// A limit beyond this is none.
+/// A limit beyond this means none.
 const NONE: u64 = 1 << 60;
 
-/// Usage as this process of the attempt sees it. Only `/proc`, cgroupfs and `/dev/shm` are looked at. `ray`: the share of the memory beyond
-/// which Ray kills its workers.
+/// Resource usage as this process of the attempt sees it. Reads only `/proc`, cgroupfs and `/dev/shm`. `ray`: the
+/// fraction of memory beyond which Ray kills its workers.
 #[must_use]
 pub fn usage(pid: i32, ray: Option<f64>) -> Vec<ResourceUsage> {
     let group = memory_group(pid).and_then(|(dir, top)| of_group(&dir, &top));
@@ -34,7 +34,7 @@ pub fn usage(pid: i32, ray: Option<f64>) -> Vec<ResourceUsage> {
     [group, node, ray, shm].into_iter().flatten().collect()
 }
 
-/// Ray counts by the control group where that has the lower limit, else by the machine.
+/// Ray uses the cgroup's limit if that is lower, otherwise the machine's memory.
 fn of_ray(share: f64, group: Option<ResourceUsage>, node: Option<ResourceUsage>) -> Option<ResourceUsage> {
     let counted = group.into_iter().chain(node).min_by_key(|u| u.of)?;
     Some(ResourceUsage {
@@ -44,7 +44,6 @@ fn of_ray(share: f64, group: Option<ResourceUsage>, node: Option<ResourceUsage>)
     })
 }
 
-/// Open files of the process of these that is nearest to its limit.
 pub(crate) fn open_files(pids: impl Iterator<Item = i32>) -> Option<ResourceUsage> {
     let all = pids.filter_map(|pid| {
         let limits = read(&PathBuf::from(format!("/proc/{pid}/limits")))?;
@@ -59,7 +58,7 @@ pub(crate) fn open_files(pids: impl Iterator<Item = i32>) -> Option<ResourceUsag
         .max_by(|a, b| (a.used as f64 / a.of as f64).total_cmp(&(b.used as f64 / b.of as f64)))
 }
 
-/// Since Linux 6.2 the size of the directory is their number.
+/// Since Linux 6.2, the directory's size is the number of files.
 fn files_of(pid: i32) -> Option<u64> {
     let dir = format!("/proc/{pid}/fd");
     match std::fs::metadata(&dir).ok()?.len() {
@@ -68,8 +67,8 @@ fn files_of(pid: i32) -> Option<u64> {
     }
 }
 
-/// Signs that a process gets on: bytes that it read and wrote, and processor time in clock ticks. All stand still where it waits for a
-/// file system. `None`: there is no such process.
+/// Signs of progress of a process: bytes read and written, and CPU time in clock ticks. None of them changes while it
+/// waits for a file system. `None`: there is no such process.
 #[must_use]
 pub fn headway(pid: i32) -> Option<(u64, u64)> {
     let stat = proc_stat(pid)?;
@@ -85,7 +84,7 @@ pub fn headway(pid: i32) -> Option<(u64, u64)> {
     Some((bytes, stat.cpu))
 }
 
-/// The nearest group with a limit, without what the kernel gives back by itself.
+/// The nearest group with a limit, without memory that the kernel can reclaim.
 fn of_group(dir: &Path, top: &Path) -> Option<ResourceUsage> {
     let number = |path: PathBuf| read(&path)?.trim().parse::<u64>().ok();
     let dirs = dir.ancestors().take_while(|d| d.starts_with(top));
@@ -174,7 +173,7 @@ mod tests {
         let mut child = std::process::Command::new("cat").stdin(piped).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let found = open_files([pid, i32::MAX].into_iter()).unwrap();
-        // It has what this process inherited as well.
+        // Includes what it inherited from this process.
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
         drop(child.stdin.take());
         child.wait().unwrap();

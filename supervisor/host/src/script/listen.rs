@@ -1,7 +1,7 @@
-//! Running a script once to hear which trainer it calls.
+//! Runs a script once to learn which trainer it calls.
 //!
-//! It runs under a guard of its own, which ends the whole tree at that call, at the deadline, and when we die. Nothing it does
-//! before the call is undone: it will do the same at each launch.
+//! It runs under its own guard, which kills the whole tree at that call, at the deadline, and when we exit. What the
+//! script does before the call is not undone: it does the same at each launch.
 
 use crate::guard::protocol::{
     FromGuard, FromShim, GuardOrder, MESSAGE_LIMIT, ScriptWatch, ShimCall, ToGuard, WorkerOrder,
@@ -18,76 +18,64 @@ use std::time::{Duration, Instant};
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{AttemptNo, Ms, RunId, Term};
 
-/// Calls of other programs that are remembered.
 const SEEN: usize = 20;
-/// After its end was asked for, the tree has so long to be gone.
+/// How long the tree may take to exit after the request to end it.
 const GONE: Duration = Duration::from_secs(30);
-/// Interval of looks at the script.
 const LOOK: Duration = Duration::from_secs(1);
-/// The end of the script's output that is read.
 const TAIL: u64 = 4 << 10;
 
-/// The command that is run, and how.
+/// The command to run, and how.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// Our own program.
     pub exe: Utf8PathBuf,
-    /// A name of its own, by which its processes are found.
+    /// A separate run id, by which its processes are found.
     pub run: RunId,
-    /// The guard's socket, as the script's environment names it.
+    /// The guard's socket, as named in the script's environment.
     pub socket: String,
-    /// Place where its output goes; it must be there.
+    /// Existing directory for its output.
     pub dir: Utf8PathBuf,
-    /// The script with its whole environment.
     pub worker: WorkerOrder,
-    /// How long it may take.
     pub limit: Duration,
-    /// How long one of its steps may take that is not known to prepare.
+    /// Time limit of a single step that is not known as preparation.
     pub step: Duration,
 }
 
-/// The message.
+/// What the script did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptEvent {
-    /// It calls a trainer.
     Call {
-        /// The call.
         called: Box<ShimCall>,
-        /// It has started a Ray cluster, or joined one, before.
+        /// It has started or joined a Ray cluster before.
         starts_ray: bool,
     },
-    /// It ended without one.
+    /// It exited without calling one.
     Ended {
-        /// How; `None`: it could not be started, which the second part says.
+        /// `None`: its exit status is unknown.
         status: Option<ExitStatus>,
-        /// Other calls, in words.
         seen: Vec<String>,
-        /// The last of its output.
         output: String,
     },
-    /// It calls a Python script that trains by what its code says.
+    /// It calls a Python script that trains, according to its code.
     Trains {
         /// The call.
         words: Vec<String>,
     },
-    /// It ended, and called a trainer from the background.
+    /// It exited, and called a trainer from the background.
     Background,
-    /// It does something that lasts, and is no trainer that is known.
+    /// It runs something that takes long and is not a known trainer.
     Lasts {
-        /// The command line of that.
+        /// Its command line.
         words: Vec<String>,
     },
-    /// It took too long.
     Overdue {
-        /// Other calls, in words.
         seen: Vec<String>,
     },
 }
 
-/// Runs the script to the call of a trainer, and ends it there. `tell` is called about once a second.
+/// Runs the script until it calls a trainer, and kills it there. `tell` is called about once a second.
 ///
 /// # Errors
-/// The guard cannot be started, or something of the script cannot be ended.
+/// The guard cannot be started, or some of the script's processes cannot be killed.
 pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<ScriptEvent> {
     let (stream, mut child) = spawn(&what.exe, &order(what))?;
     let mut ear = Ear::new(stream)?;
@@ -104,7 +92,7 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<Sc
         if began.elapsed() >= what.limit {
             break ScriptEvent::Overdue { seen };
         }
-        // What is there for less than a second is of no interest.
+        // Processes that last less than a second do not matter.
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             if let Some(words) = script.and_then(|script| steps.lasting(script, what.step)) {
@@ -133,7 +121,7 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<Sc
         tell(began.elapsed());
     };
     ear.end()?;
-    // The guard ends with its tree; it is our child.
+    // The guard exits with its tree; it is our child.
     let _ = child.wait();
     Ok(match heard {
         ScriptEvent::Ended { status, seen, .. } => ScriptEvent::Ended {
@@ -156,7 +144,7 @@ fn order(what: &Recording) -> GuardOrder {
         dir: Some(what.dir.clone()),
         workers: vec![what.worker.clone()],
         rules: Vec::new(),
-        // Nobody comes after us: what we started for a look ends with us.
+        // No other supervisor will connect: these processes end with us.
         orphan_grace: Ms(0),
         save_grace: Ms(0),
         stop_grace: Ms::secs(5),
@@ -175,7 +163,7 @@ fn order(what: &Recording) -> GuardOrder {
     }
 }
 
-/// The driver's end of the leash, read without a runtime.
+/// The supervisor's end of the guard connection, read without an async runtime.
 struct Ear {
     stream: UnixStream,
     unread: Vec<u8>,
@@ -192,7 +180,6 @@ impl Ear {
         })
     }
 
-    /// The next message within a time.
     fn next(&mut self, within: Duration) -> io::Result<Option<FromGuard>> {
         if let Some(message) = self.unread_message()? {
             return Ok(Some(message));
@@ -229,7 +216,6 @@ impl Ear {
         self.stream.write_all(&wire::encode(message)?)
     }
 
-    /// Ends the tree and waits until nothing of it is left.
     fn end(&mut self) -> io::Result<()> {
         let began = Instant::now();
         if !self.gone {
@@ -247,7 +233,6 @@ impl Ear {
     }
 }
 
-/// The end of what the script printed.
 fn last_words(what: &Recording) -> String {
     use std::io::Seek;
     let file = what.dir.join("worker-0.log");

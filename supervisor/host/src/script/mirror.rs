@@ -1,7 +1,7 @@
-//! Output of a trainer that the script sends to files: handed on to the guard as well.
+//! Forwards a trainer's output that the script redirects to files to the guard as well.
 //!
-//! Only regular files of this user, and only what is appended after the start. A file that grows faster than it is read is read
-//! at its end.
+//! Only regular files of this user, and only what is appended after the start. If a file grows faster than it is
+//! read, only its end is read.
 
 use camino::Utf8Path;
 use std::fs::{File, OpenOptions};
@@ -10,24 +10,21 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Standard output and standard error.
 const DESCRIPTORS: [u8; 2] = [1, 2];
-/// How often the files are looked at.
 const EVERY: Duration = Duration::from_millis(200);
-/// Bytes that are read of a file in one go, and at most left behind.
+/// Bytes of a file read at once, and the most it may be behind.
 const CHUNK: usize = 64 << 10;
 const BEHIND: u64 = 4 << 20;
-/// After the end of the trainer, what it wrote last has so long to be read.
+/// How long the last output may take to be read after the trainer has exited.
 const LAST: Duration = Duration::from_secs(5);
 
-/// The reader of the files.
 pub(super) struct Mirror {
     stop: Sender<()>,
     done: Receiver<()>,
 }
 
 impl Mirror {
-    /// Starts to read the files that this process writes to, if it does; `pipe`: where the guard reads.
+    /// Starts to read the files that this process's output goes to, if any; `pipe`: the guard's.
     pub(super) fn start(pipe: &Utf8Path) -> Option<Self> {
         let mut files: Vec<Growing> = Vec::new();
         for fd in DESCRIPTORS {
@@ -49,22 +46,20 @@ impl Mirror {
                         break;
                     }
                 }
-                // Nobody may wait any more.
+                // There may be no receiver any more.
                 let _ = tell.send(());
             })
             .ok()?;
         Some(Self { stop, done })
     }
 
-    /// The trainer has ended: reads what it wrote last.
     pub(super) fn finish(self) {
-        // A reader that is gone has nothing more to read; a disk that does not answer is not waited for.
+        // A reader that has ended has nothing more to read; a hanging disk is not waited for.
         let _ = self.stop.send(());
         let _ = self.done.recv_timeout(LAST);
     }
 }
 
-/// A file, and how far it was read.
 struct Growing {
     file: File,
     id: (u64, u64),
@@ -86,12 +81,11 @@ impl Growing {
         })
     }
 
-    /// Hands on what is new.
     fn pass_on(&mut self, pipe: &mut File) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         loop {
             let size = self.file.metadata()?.size();
-            // It was emptied, as a rotation does.
+            // The file was truncated, as a rotation does.
             if size < self.read {
                 self.read = 0;
             }
@@ -106,7 +100,7 @@ impl Growing {
     }
 }
 
-/// Where the next write through this descriptor goes.
+/// Offset of the next write through this descriptor.
 fn next_write(fd: u8, size: u64) -> u64 {
     use std::os::fd::AsFd;
     let (out, err) = (io::stdout(), io::stderr());

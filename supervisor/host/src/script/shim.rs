@@ -26,29 +26,26 @@ use supervise_trainers::code::{CalledCode, called_code};
 use supervise_trainers::one_node::node_rank;
 use supervise_trainers::{registry, script_call};
 
-/// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
+/// How long a call is held that was recorded or must not be made: its script is killed meanwhile.
 const HELD: Duration = Duration::from_secs(120);
-/// The guard answers within this.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often, and after which pause, the guard is told how a trainer ended until it answers.
+/// How often, and after which pause, the trainer's exit is reported to the guard until it answers.
 const REPORTS: u32 = 5;
 const REPORT_AGAIN: Duration = Duration::from_millis(500);
-/// Entries of a step that are looked at.
 const LOOKED_AT: i32 = 1000;
-/// Variables by which a script says which node its call stands for.
+/// Variables in which a script names the node of its call.
 const NODE_VARIABLES: [&str; 3] = ["PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"];
-/// Variables by which launchers of single ranks (torchrun's own workers, Open MPI, MPICH, Slurm) say which rank a call is.
+/// Variables in which launchers of single ranks (torchrun's own workers, Open MPI, MPICH, Slurm) name the rank of a
+/// call.
 const RANK_VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
-/// Bytes that are read of a file of settings that a call names.
 const SETTINGS: u64 = 1 << 20;
-/// Bytes of a script that are looked at.
 const SCRIPT: u64 = 256 << 10;
-/// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
+/// Exit codes: the shell's for a missing program, and ours for a wrong configuration and an obstacle on the machine.
 const NOT_FOUND: i32 = 127;
 const CONFIG: i32 = 78;
 const ENVIRONMENT: i32 = 69;
 
-/// The name that our program was called by, where it is one of a shim.
+/// The name that our program was called by, if it is a shim's.
 #[must_use]
 pub fn name_of(argv0: &OsStr) -> Option<String> {
     let name = Utf8Path::from_path(argv0.as_ref())?.file_name()?;
@@ -58,7 +55,7 @@ pub fn name_of(argv0: &OsStr) -> Option<String> {
     is_one.then(|| name.to_owned())
 }
 
-/// Does what a script called us for; returns only where the real program does not take our place.
+/// Runs the shim; returns only if the real program does not replace us.
 #[must_use]
 pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     if name == SBATCH {
@@ -84,19 +81,20 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
             CONFIG
         }
         (None, false) => {
-            // Heard before the script goes on, so that what comes later is not heard first; without an answer it goes on as well.
+            // Wait for the guard before the script continues, so that messages arrive in order; without an answer it
+            // continues as well.
             if let Ok(stream) = tell(&way, FromShim::Passes { words: cut(&call) }) {
                 wait_for_end(&stream, ANSWER);
             }
             become_real(name, args, None)
         }
         (Some(order), true) => start(name, &way, order, &call),
-        // What Ray starts now outlives this call, and its workers must not find us.
+        // What Ray starts now outlives this call, and its workers must not find our shims.
         (Some(_), false) => become_real(name, args, (name == "ray").then_some(&way)),
     }
 }
 
-/// The call starts a Python script that would train, and nothing in its words tells so.
+/// Returns true if the call starts a Python script that would train, which its arguments do not show.
 fn trains_by_code(call: &[String]) -> bool {
     let read = |file: &String| {
         let mut text = Vec::new();
@@ -115,8 +113,8 @@ fn trains_by_code(call: &[String]) -> bool {
     }
 }
 
-/// Submits a job that says where it comes from. Slurm ends it, wherever it runs: it bears no mark by which processes are ended, and
-/// nothing of ours is in its way. A comment in the words of the call comes later, and counts.
+/// Submits a job that shows which run it belongs to. Slurm ends the job, wherever it runs, so our process marks and
+/// shims are removed from its environment. A comment in the call's own arguments comes later and wins.
 fn submit(mut args: Vec<OsString>) -> i32 {
     if let Ok(comment) = std::env::var(COMMENT_VARIABLE) {
         args.insert(0, format!("--comment={comment}").into());
@@ -138,7 +136,7 @@ fn submit(mut args: Vec<OsString>) -> i32 {
     NOT_FOUND
 }
 
-/// Tells the recorder; the trainer is never started.
+/// Reports the call to the recorder; the trainer is never started.
 fn record(way: &ShimEnv, call: Vec<String>) -> i32 {
     let cwd = std::env::current_dir()
         .ok()
@@ -156,7 +154,8 @@ fn record(way: &ShimEnv, call: Vec<String>) -> i32 {
     CONFIG
 }
 
-/// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt, and ends as the trainer does.
+/// Starts the trainer with our overrides in its call, if it is the learned call and the first of its attempt, and
+/// exits as the trainer does.
 fn start(name: &str, way: &ShimEnv, order: &CallOrder, call: &[String]) -> i32 {
     let by_environment = std::env::var_os("PET_MAX_RESTARTS").is_some();
     let claim = claim(call, order);
@@ -183,7 +182,7 @@ fn start(name: &str, way: &ShimEnv, order: &CallOrder, call: &[String]) -> i32 {
             let args = filled.words.into_iter().skip(1).map(OsString::from).collect();
             match answers.next(ANSWER) {
                 Some(FromGuard::Goes { call, output }) => go(name, way, order, args, call, output),
-                // A guard of an older release does not ask how it ends.
+                // A guard of an older release does not ask for the exit status.
                 _ => become_real(name, args, Some(way)),
             }
         }
@@ -201,7 +200,7 @@ fn start(name: &str, way: &ShimEnv, order: &CallOrder, call: &[String]) -> i32 {
     }
 }
 
-/// Starts the trainer as a child, waits for it, and tells the guard how it ended.
+/// Starts the trainer as a child, waits for it, and reports its exit to the guard.
 fn go(
     name: &str,
     way: &ShimEnv,
@@ -210,7 +209,7 @@ fn go(
     call: usize,
     output: Option<Utf8PathBuf>,
 ) -> i32 {
-    // Later calls of the same training start while the first one trains, which may remove old steps.
+    // Later calls of the same training start after the first one has trained, which may have deleted old steps.
     if let Some(step) = order.resume.as_ref().filter(|step| call == 0 && !holds_files(step)) {
         let what = format!("{step}: the script removed it before it called the trainer");
         say(&format!("not started: the step to resume from is gone: {what}"));
@@ -245,7 +244,6 @@ fn go(
     trainer::end_like(status)
 }
 
-/// Tells the guard how the trainer ended, until it answers.
 fn report(way: &ShimEnv, call: usize, status: ExitStatus) {
     for _ in 0..REPORTS {
         if let Ok(stream) = tell(way, FromShim::Returned { call, status })
@@ -262,7 +260,7 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
     // A script that passes {overrides} on has ours in its call already.
     let is_ours = |word: &&String| order.ours.contains(word) || order.ahead.contains(word);
     let written: Vec<String> = call.iter().filter(|word| !is_ours(word)).cloned().collect();
-    // One that wrote the same words itself was learnt with them.
+    // If the script wrote the same words itself, it was learned with them.
     let root = Some(script_call::root(call)).filter(|root| *root == order.root);
     let root = root.unwrap_or_else(|| script_call::root(&written));
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
@@ -287,7 +285,7 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
     }
 }
 
-/// The same for the same call again: its words, its directory, and what stands in the files of settings that it names.
+/// The same for a repeated call: a hash of its words, its directory, and the configuration files that it names.
 fn identity(call: &[String]) -> String {
     let mut all = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
     for word in call {
@@ -299,14 +297,13 @@ fn identity(call: &[String]) -> String {
             && file.is_file()
             && let Ok(file) = std::fs::File::open(file)
         {
-            // One that cannot be read counts as an empty one.
+            // One that cannot be read counts as empty.
             let _ = file.take(SETTINGS).read_to_end(&mut all);
         }
     }
     format!("{:016x}", fnv64(&all))
 }
 
-/// A call in few words, of which its root is one.
 fn shown(call: &[String], root: &str) -> String {
     let words = cut(call).join(" ");
     let parts: Vec<String> = root.split(' ').map(str::to_owned).collect();
@@ -316,7 +313,7 @@ fn shown(call: &[String], root: &str) -> String {
     }
 }
 
-/// Whether a file is somewhere in this directory: one that cannot be read counts as one that is there.
+/// Returns true if there is a file anywhere in this directory; one that cannot be read counts, too.
 fn holds_files(dir: &Utf8Path) -> bool {
     let mut left = LOOKED_AT;
     let mut open = vec![dir.as_std_path().to_owned()];
@@ -337,7 +334,6 @@ fn holds_files(dir: &Utf8Path) -> bool {
     false
 }
 
-/// Answers of the guard on one connection.
 struct Answers {
     reader: BufReader<io::Take<UnixStream>>,
 }
@@ -357,13 +353,12 @@ impl Answers {
         serde_json::from_slice(&line).ok()
     }
 
-    /// Waits to be ended with the script: what would follow the trainer in it must not run.
+    /// Waits to be killed with the script: what follows the trainer in it must not run.
     fn hold(&self) {
         wait_for_end(self.reader.get_ref().get_ref(), HELD);
     }
 }
 
-/// Says something to the guard.
 fn tell(way: &ShimEnv, word: FromShim) -> io::Result<UnixStream> {
     let gone = || io::Error::from(io::ErrorKind::NotFound);
     let mut stream = connect(&way.socket)?.ok_or_else(gone)?;
@@ -377,32 +372,33 @@ fn tell(way: &ShimEnv, word: FromShim) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Waits to be ended with the script: what would follow the trainer in it must not run.
+/// Waits to be killed with the script: what follows the trainer in it must not run.
 fn hold(stream: &UnixStream) {
     wait_for_end(stream, HELD);
 }
 
-/// Waits until the other side has done with the connection.
+/// Waits until the other end closes the connection.
 fn wait_for_end(mut stream: &UnixStream, limit: Duration) {
-    // Neither a time that cannot be set nor an end of the connection changes what follows.
+    // An error here does not change what follows.
     let _ = stream.set_read_timeout(Some(limit));
     let _ = stream.read(&mut [0; 64]);
 }
 
 fn say(what: &str) {
-    // Whoever reads may be gone.
+    // There may be no reader.
     let _ = writeln!(io::stderr(), "supervise: {what}");
 }
 
-/// Words for people: few, short, without secrets.
+/// The first words of a command, for messages: few, short, without secrets.
 fn cut(words: &[String]) -> Vec<String> {
-    // What is hidden is hidden as a whole: half a token is still one.
+    // Redact before shortening: half a token is still a secret.
     let few: Vec<String> = words.iter().take(7).cloned().collect();
     let safe = supervise_config::redact_words(&few).into_iter().take(6);
     safe.map(|w| w.chars().take(120).collect()).collect()
 }
 
-/// Becomes the program that PATH would have found without us. `leave`: nothing of ours stays in its environment.
+/// Executes the program that PATH would have found without us. `leave`: remove everything of ours from its
+/// environment.
 fn become_real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> i32 {
     let mut command = match real(name, args, leave) {
         Ok(command) => command,
@@ -413,7 +409,7 @@ fn become_real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> i32 
     NOT_FOUND
 }
 
-/// The program that PATH would have found without us, or the exit code where there is none.
+/// The program that PATH would have found without us, or the exit code if there is none.
 fn real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> Result<Command, i32> {
     let path = std::env::var("PATH").unwrap_or_default();
     let Some(real) = find(&path, name) else {
@@ -421,7 +417,7 @@ fn real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> Result<Comm
         return Err(NOT_FOUND);
     };
     let mut command = Command::new(&real);
-    // Under its own name, so that an interpreter finds the environment it stands in.
+    // Under its own path, so that an interpreter finds its virtual environment.
     command.arg0(&real).args(args);
     if let Some(way) = leave {
         let without: Vec<&str> = path.split(':').filter(|dir| *dir != way.bin).collect();
@@ -441,21 +437,18 @@ fn is_version(variable: &OsStr) -> bool {
         .any(|v| variable == v.as_str())
 }
 
-/// The first program of that name that is not ourselves.
 fn find(path: &str, name: &str) -> Option<Utf8PathBuf> {
     path.split(':')
         .map(|dir| Utf8Path::new(if dir.is_empty() { "." } else { dir }).join(name))
         .find(|file| is_program(file) && !is_own(file))
 }
 
-/// Returns true if this file is our own program.
 fn is_own(file: &Utf8Path) -> bool {
     let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let own = std::fs::metadata("/proc/self/exe").map(id).ok();
     own.is_some() && std::fs::metadata(file).map(id).ok() == own
 }
 
-/// A file that can be executed.
 pub(super) fn is_program(file: &Utf8Path) -> bool {
     file.is_file() && access(file.as_std_path(), AccessFlags::X_OK).is_ok()
 }

@@ -1,8 +1,8 @@
-//! Acts of a script while it is run to be learnt: a step that lasts may be the training itself, by a trainer that nobody here
-//! knows.
+//! What a script does while it runs to be learned: a long step may be the training itself, by an unknown trainer.
 //!
-//! A step is a program that a shell of the script has started and that is no shell. What only passes text on counts for nothing; what
-//! is known to prepare (a download, an installation, a pause) may take its time; anything else that lasts is not let go on.
+//! A step is a program, other than a shell, that a shell of the script has started. Filters do not count; preparation
+//! (a download, an installation, a pause) may take its time; anything else that takes long is not allowed to
+//! continue.
 
 use crate::process::stat::{ProcStat, command_line};
 use crate::process::tree::ProcSnapshot;
@@ -11,12 +11,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 use supervise_core::id::ProcRef;
 
-/// Programs that run what comes after them, or what a file says.
+/// Programs that run the command after them, or a file's commands.
 const THROUGH: [&str; 17] = [
     "sh", "bash", "dash", "zsh", "ksh", "busybox", "env", "nohup", "nice", "ionice", "stdbuf", "timeout", "setsid",
     "time", "numactl", "taskset", "sudo",
 ];
-/// Programs that pass text on: they last as long as what they stand beside.
+/// Filters: they run as long as the program beside them.
 const FILTERS: [&str; 9] = ["tee", "cat", "grep", "sed", "awk", "tail", "head", "ts", "script"];
 /// Programs that prepare, or wait.
 const PREPARING: [&str; 26] = [
@@ -48,10 +48,9 @@ const PREPARING: [&str; 26] = [
     "ray",
 ];
 
-/// Those of them that also run what comes after `run`.
+/// Those of them that also run the command after `run`.
 const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
 
-/// Kind of a process of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptProcessKind {
     Through,
@@ -60,7 +59,6 @@ enum ScriptProcessKind {
     Work,
 }
 
-/// A program that a shell of the script has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ScriptStep {
     kind: ScriptProcessKind,
@@ -68,14 +66,14 @@ struct ScriptStep {
     lasts: Duration,
 }
 
-/// The processes of a script, as they were seen so far.
 #[derive(Debug, Default)]
 pub(super) struct ScriptProcesses {
     since: BTreeMap<ProcRef, Instant>,
 }
 
 impl ScriptProcesses {
-    /// Looks at the script that this process runs: the words of a step that is neither known to prepare nor over after so long.
+    /// Checks the script that this process runs: returns the command line of a step that lasts longer than `limit`
+    /// and is not known as preparation.
     pub(super) fn lasting(&mut self, script: ProcRef, limit: Duration) -> Option<Vec<String>> {
         let all = ProcSnapshot::take();
         let steps = self.look(&all, script, Instant::now());
@@ -111,14 +109,14 @@ impl ScriptProcesses {
     }
 }
 
-/// The step that the script waits for, where it lasts too long: while it starts others, or pauses, it waits for none.
+/// The step that the script waits for, if it takes too long: while it starts others, or pauses, it waits for none.
 fn lasting(steps: &[ScriptStep], limit: Duration) -> Option<i32> {
     let counts = |s: &&ScriptStep| s.kind != ScriptProcessKind::Filter;
     let newest = steps.iter().filter(counts).min_by_key(|s| s.lasts)?;
     (newest.kind == ScriptProcessKind::Work && newest.lasts >= limit).then_some(newest.pid)
 }
 
-/// `None`: one of our own, which only looks, or one that is gone.
+/// `None`: a shim, or a process that has exited.
 fn kind_of(pid: i32) -> Option<ScriptProcessKind> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     if fs::read_link("/proc/self/exe").is_ok_and(|own| own == exe) {
@@ -128,10 +126,9 @@ fn kind_of(pid: i32) -> Option<ScriptProcessKind> {
     Some(kind(&program, &command_line(pid).unwrap_or_default()))
 }
 
-/// Kind of a program of this name, started with these words.
 fn kind(program: &str, words: &[String]) -> ScriptProcessKind {
     let base = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
-    // An interpreter is what it runs: `python3 -m pip`, `python3 /usr/bin/hf`.
+    // An interpreter counts as what it runs: `python3 -m pip`, `python3 /usr/bin/hf`.
     let mut names = vec![program.to_owned()];
     names.extend(words.first().map(base));
     match words.get(1).map(String::as_str) {
@@ -143,7 +140,7 @@ fn kind(program: &str, words: &[String]) -> ScriptProcessKind {
         return ScriptProcessKind::Through;
     }
     let is = |list: &[&str], names: &[String]| names.iter().any(|n| list.contains(&n.as_str()));
-    // What a shell is told to run is its affair; its own name is what counts.
+    // What a shell was told to run does not matter, only its own name.
     if is(&THROUGH, names.get(..2).unwrap_or(&names)) {
         ScriptProcessKind::Through
     } else if is(&FILTERS, names.get(..2).unwrap_or(&names)) {
@@ -206,7 +203,6 @@ mod tests {
         assert_eq!(said(&[]), None);
         assert_eq!(said(&[step(ScriptProcessKind::Work, 1, 29)]), None);
         assert_eq!(said(&[step(ScriptProcessKind::Work, 1, 30)]), Some(1));
-        // Behind a pipe, and before one.
         assert_eq!(
             said(&[
                 step(ScriptProcessKind::Work, 1, 40),
@@ -214,7 +210,7 @@ mod tests {
             ]),
             Some(1)
         );
-        // A server in the background, and the script goes on.
+        // A server in the background, while the script continues.
         assert_eq!(
             said(&[
                 step(ScriptProcessKind::Work, 1, 400),

@@ -1,7 +1,7 @@
-//! The trainer as a child of our program in a script, so that it is known how it ended.
+//! Runs the trainer as a child of our shim in a script, so that its exit status is known.
 //!
-//! Nothing else changes for the script: signals reach the trainer once, whether they are sent to the process or to its group, the
-//! trainer dies with our program, and our program ends with its exit code or by its signal.
+//! Nothing else changes for the script: signals reach the trainer once, whether they are sent to the process or to
+//! its group, the trainer dies with the shim, and the shim exits with its exit code or by its signal.
 
 use crate::guard::setup::ASKED;
 use crate::process::reap::reap_one;
@@ -15,12 +15,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use supervise_core::event::ExitStatus;
 
-/// Signals that are handed on.
 fn handed_on() -> impl Iterator<Item = Signal> {
     ASKED.into_iter().chain([Signal::SIGCONT])
 }
 
-/// Signals that this process takes in its own time. Made before any thread, which would take them otherwise.
+/// Signals that this process reads when it is ready. Create it before any thread, which would receive them otherwise.
 pub(super) struct HandedSignals {
     fd: SignalFd,
     before: SigSet,
@@ -53,7 +52,7 @@ pub(super) fn run(mut command: Command, signals: &HandedSignals) -> io::Result<E
     dies_with_us(&mut command, signals.before);
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    // A signal to the group must reach the trainer alone, or it would come twice. If that is refused, it comes twice.
+    // A signal to the group must only reach the trainer, or it would arrive twice. If this is refused, it does.
     if !leads {
         let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     }
@@ -70,7 +69,6 @@ pub(super) fn run(mut command: Command, signals: &HandedSignals) -> io::Result<E
                     }
                 }
             }
-            // One that is gone already needs none.
             Some(signal) => drop(nix::sys::signal::kill(Pid::from_raw(pid), signal)),
             None => {}
         }
@@ -82,7 +80,7 @@ pub(super) fn end_like(status: ExitStatus) -> i32 {
     match status {
         ExitStatus::Code(code) => code,
         ExitStatus::Signal(n) => {
-            // The trainer has left its core.
+            // The trainer has already written its core dump.
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
             let _ = SigSet::all().thread_unblock();
             if let Ok(signal) = Signal::try_from(n) {

@@ -1,4 +1,4 @@
-//! Nodes of the allocation, as Slurm sees them: those that a gang can be started on, and those that are lost.
+//! Nodes of the allocation as Slurm sees them: those that a gang can be started on, and those that are lost.
 
 use super::ask::run_one;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,24 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The allocation at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocatedNodes {
-    /// The node that this process runs on, and its address: names need not resolve.
     own: String,
-    /// Address of rank 0.
+    /// Address of rank 0: names need not resolve.
     pub address: String,
-    /// Nodes that the job has and Slurm reaches, in its order.
+    /// The job's nodes that Slurm reaches, in its order.
     pub usable: Vec<String>,
-    /// Nodes that the job has, or had at its start, and Slurm does not reach: each with the state that Slurm gives it.
+    /// Nodes that the job has, or had at its start, and that Slurm does not reach, each with its Slurm state.
     pub lost: Vec<(String, String)>,
-    /// How many nodes the job still has, whatever their state.
+    /// Number of nodes that the job still has, whatever their state.
     pub has: usize,
 }
 
-/// The nodes of a gang, and those that are left out, each with the class of the failure that its hardware caused.
+/// The nodes of a gang, and those left out, each with the class of its hardware failure.
 pub type NodeChoice = (Vec<String>, Vec<(String, String)>);
 
 impl AllocatedNodes {
-    /// The nodes that a gang is started on, this one among them, and those of the broken ones that are left out; `None`: there are too
-    /// few. A broken one whose place no other can take is used.
+    /// Chooses the nodes of a gang, this one among them, and returns the broken nodes left out; `None`: there are too
+    /// few. A broken node is used if no other can replace it.
     #[must_use]
     pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<NodeChoice> {
         let is_broken = |node: &String| *node != self.own && broken.iter().any(|(name, _)| name == node);
@@ -46,12 +45,12 @@ impl AllocatedNodes {
             .filter(|node| **node != self.own)
             .take(wanted.saturating_sub(1));
         let chosen: BTreeSet<&String> = others.chain([&self.own]).collect();
-        // In Slurm's own order, by which it numbers them.
+        // In Slurm's order, by which it numbers them.
         let chosen: Vec<String> = self.usable.iter().filter(|n| chosen.contains(n)).cloned().collect();
         (chosen.len() == wanted).then_some(chosen)
     }
 
-    /// The job itself has too few nodes, whatever their state.
+    /// Returns true if the job has too few nodes, whatever their state.
     #[must_use]
     pub fn is_short(&self, wanted: u32) -> bool {
         usize::try_from(wanted).is_ok_and(|wanted| self.has < wanted)
@@ -61,7 +60,7 @@ impl AllocatedNodes {
 /// Asks Slurm about the nodes of this job.
 ///
 /// # Errors
-/// Why nothing is known, in words.
+/// Why the nodes are unknown, for the operator.
 pub fn ask(env: &BTreeMap<String, String>) -> Result<AllocatedNodes, String> {
     let own = env.get("SLURMD_NODENAME").ok_or("SLURMD_NODENAME is not set")?;
     let job = env.get("SLURM_JOB_ID").ok_or("SLURM_JOB_ID is not set")?;
@@ -88,9 +87,8 @@ pub fn ask(env: &BTreeMap<String, String>) -> Result<AllocatedNodes, String> {
     })
 }
 
-/// Names out of a list as Slurm writes it: `n[1-3,7]`.
+/// Expands a list of names as Slurm writes it: `n[1-3,7]`.
 fn names(env: &BTreeMap<String, String>, list: &str) -> Result<Vec<String>, String> {
-    // A single name needs no help.
     if !list.contains(['[', ',']) {
         return Ok(Some(list)
             .filter(|l| !l.is_empty())
@@ -116,13 +114,13 @@ fn states(env: &BTreeMap<String, String>, list: &str) -> Result<BTreeMap<String,
     Ok(read(&String::from_utf8_lossy(&said)))
 }
 
-/// A node may stand in several partitions, and in as many lines.
+/// A node in several partitions has several lines.
 fn read(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once('|'));
     lines.map(|(node, state)| (node.to_owned(), state.to_owned())).collect()
 }
 
-/// By Slurm's words of 20.11 and later. A star: it does not answer.
+/// State names of Slurm 20.11 and later. A star: the node does not respond.
 fn is_lost(state: &str) -> bool {
     const GONE: [&str; 6] = ["down", "unk", "power", "reboot", "inval", "no_respond"];
     state.ends_with('*') || GONE.iter().any(|gone| state.starts_with(gone))

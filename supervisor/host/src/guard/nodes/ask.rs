@@ -1,11 +1,11 @@
-//! Slurm's own programs, for what they print.
+//! Runs Slurm's own commands and returns their output.
 
 use crate::process::call::call;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Slurm's own commands give up after about ten seconds, and again after a second server.
+/// Slurm's commands give up after about ten seconds, and again with a second server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run_one(env: &BTreeMap<String, String>, argv: &[&str]) -> Result<Vec<u8>, String> {

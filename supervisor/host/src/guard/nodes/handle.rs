@@ -1,4 +1,4 @@
-//! The guard's side of a gang over several nodes: the launcher, and what its relays are.
+//! The guard's side of a gang across several nodes: the launcher, and the commands of its relays.
 
 use super::rank_windows::{Gathered, NodeWindows};
 use super::{FENCED_MS, LauncherOrder, NOT_BEGUN, WORDS_AT};
@@ -16,32 +16,29 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use supervise_core::event::ExitStatus;
 
-/// Greatest length of the words in the memory that guard and launcher share.
 const WORDS: usize = 1000;
 
-/// The windows of the nodes are looked for this often.
 const LOOK_MS: u64 = 2000;
 
-/// The launcher of the nodes. It is reaped as the guard's other children are.
+/// The launcher of the nodes. It is reaped like the guard's other children.
 #[derive(Debug)]
 pub(crate) struct NodeLauncher {
     pub(crate) pid: i32,
-    /// It has ended, and with it everything on the nodes.
+    /// It has exited, and everything on the nodes has ended.
     pub(crate) ended: bool,
-    /// It was killed: everything on the nodes has ended by itself then.
+    /// It was killed: by this time, the nodes have killed their ranks themselves.
     pub(crate) fenced: Option<u64>,
-    /// Its address, for relays.
     socket: String,
-    /// Processor time of all ranks, in milliseconds; behind it what the launcher waits for, and the newest windows of the nodes.
+    /// Shared memory: CPU time of all ranks in milliseconds, what the launcher waits for, and the nodes' newest
+    /// windows.
     counter: File,
     told: u64,
     gathering: NodeWindows,
-    /// When windows are looked for again.
     pub(crate) due: u64,
 }
 
 impl NodeLauncher {
-    /// Starts it. It must not carry the attempt's mark: it lives until the step has ended.
+    /// Starts the launcher. It must not carry the attempt's mark: it runs until the step has ended.
     pub(crate) fn start(order: &GuardOrder, nodes: &NodesOrder) -> io::Result<Self> {
         let launch = LauncherOrder::new(order, nodes, &marks(order))
             .ok_or_else(|| io::Error::other("the workers cannot be dealt out to the nodes"))?;
@@ -72,12 +69,12 @@ impl NodeLauncher {
         })
     }
 
-    /// It is this process, and has not ended yet.
     pub(crate) fn is(&self, pid: i32) -> bool {
         self.pid == pid && !self.ended && self.fenced.is_none()
     }
 
-    /// The launcher has ended. Only one that ended by itself has seen to the nodes, or had started nothing there.
+    /// Notes that the launcher has exited. Only a clean exit means that nothing is left on the nodes, or was started
+    /// there.
     pub(crate) fn note_end(&mut self, status: ExitStatus, now: u64) {
         match status {
             ExitStatus::Code(0 | NOT_BEGUN) => self.ended = true,
@@ -85,7 +82,6 @@ impl NodeLauncher {
         }
     }
 
-    /// For what the end of the attempt waits, in words.
     pub(crate) fn waits_for(&self) -> String {
         if self.fenced.is_some() {
             return "the nodes, whose launcher was killed, to end their ranks by themselves".to_owned();
@@ -100,7 +96,6 @@ impl NodeLauncher {
         }
     }
 
-    /// The process that stands for a rank.
     pub(crate) fn relay(&self, exe: &Utf8Path, rank: u32) -> WorkerOrder {
         let argv = [exe.as_str(), "__relay", &rank.to_string(), &self.socket];
         WorkerOrder {
@@ -110,14 +105,14 @@ impl NodeLauncher {
         }
     }
 
-    /// A window of the ranks of all nodes, where each has told of one since the last.
+    /// A window of the ranks of all nodes, once each node has reported one since the last.
     pub(crate) fn window(&mut self, now: u64) -> Option<Gathered> {
         self.due = now.saturating_add(LOOK_MS);
         self.gathering.read(&self.counter, now);
         self.gathering.take()
     }
 
-    /// Processor time of the ranks since the last call.
+    /// CPU time of the ranks since the last call, in milliseconds.
     pub(crate) fn cpu_ms(&mut self) -> u64 {
         let mut bytes = [0_u8; 8];
         if self.counter.read_exact_at(&mut bytes, 0).is_err() {

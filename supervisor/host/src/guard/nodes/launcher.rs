@@ -1,8 +1,9 @@
-//! `supervise __nodes`: runs the one `srun` of a gang, and stands between it and the relays.
+//! `supervise __nodes`: runs the one `srun` of a gang, and connects it with the relays.
 //!
-//! It is the guard's child, but none of the attempt's processes: when the guard kills those, every relay's connection breaks, and the
-//! launcher ends the step: end of `srun`'s input, then Slurm's own kill. It ends when every node has said that nothing is left there,
-//! or when one that cannot be reached has ended its ranks by itself.
+//! It is the guard's child, but does not belong to the attempt. When the guard kills the attempt's processes, every
+//! relay's connection breaks, and the launcher ends the step: it closes `srun`'s input, then lets Slurm kill the
+//! step. It exits when every node has reported that nothing is left there, or has been unreachable long enough to
+//! have killed its ranks itself.
 
 mod relays;
 
@@ -26,19 +27,17 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::spec::gang::silence_words;
 
-/// All nodes answer within this, or the launch has failed: Slurm itself retries for a while.
+/// All nodes must answer within this, or the launch fails: Slurm itself retries for a while.
 const GATHERING_MS: u64 = 180_000;
-/// Relays are started beside the launcher: one that has not come within this never will.
+/// Relays are started beside the launcher: one that has not connected within this never will.
 const RELAYS_MS: u64 = 30_000;
-/// A step whose input ended has so long until Slurm kills it.
 const ENDING_MS: u64 = 20_000;
-/// Looks at `srun` and at who connects.
 const LOOK_MS: u64 = 100;
 /// A step that Slurm still lists is killed again after this.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Runs until the step has ended. Standard input: the order; standard output: where the processor time is written; standard error:
-/// the socket where relays connect.
+/// Runs until the step has ended. Standard input: the order; standard output: the shared memory; standard error: the
+/// socket where relays connect.
 #[must_use]
 pub fn main() -> i32 {
     match Launcher::begin() {
@@ -54,7 +53,6 @@ pub fn main() -> i32 {
 struct NodeLink {
     name: String,
     heard: u64,
-    /// The last time of its own clock that it said.
     at: Option<u64>,
     gone: bool,
 }
@@ -73,7 +71,6 @@ struct Launcher {
     output: Option<File>,
     errors: Option<File>,
     lines: Splitter,
-    /// Lines of srun's own.
     words: Splitter,
     nodes: BTreeMap<u32, NodeLink>,
     ordered: bool,
@@ -94,7 +91,7 @@ impl Launcher {
         socket.set_nonblocking(true)?;
         let _ = nix::sys::prctl::set_name(LAUNCHER_NAME);
         let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-        // Variables that change srun behind our back are left out.
+        // Variables that would change `srun`'s behavior are left out.
         let env = variables.filter(|(k, _)| !k.starts_with("SRUN_")).collect();
         let count = order.nodes.saturating_mul(order.ranks.per_node);
         let now = boottime_ms();
@@ -174,7 +171,6 @@ impl Launcher {
         Ok(())
     }
 
-    /// Until nobody is left to work for.
     fn work(&mut self) {
         loop {
             let now = boottime_ms();
@@ -203,7 +199,7 @@ impl Launcher {
         }
         if now >= self.beat_due {
             self.beat_due = now.saturating_add(BEAT_MS);
-            // One beat that waits says as much as ten.
+            // If heartbeats wait to be sent, one is as good as ten.
             if self.unsent.is_empty() {
                 let heard = self.nodes.iter().filter_map(|(node, n)| Some((*node, n.at?)));
                 let beat = ToNode::Beat(heard.collect());
@@ -215,7 +211,7 @@ impl Launcher {
         self.relays.flush();
     }
 
-    /// Ranks whose end nobody will tell any more.
+    /// Gives up ranks whose exit will never be reported.
     fn judge(&mut self, now: u64) {
         if self.srun.is_none() && self.output.is_none() {
             let words = match self.ordered {
@@ -247,7 +243,7 @@ impl Launcher {
         }
     }
 
-    /// Tells the relays of a node, or of all, that they stand for nobody.
+    /// Tells the relays of a node, or of all nodes, that their ranks are lost.
     fn lose(&mut self, node: Option<u32>, words: &str) {
         let per_node = self.order.ranks.per_node;
         let all = 0..self.order.nodes.saturating_mul(per_node);
@@ -290,7 +286,7 @@ impl Launcher {
         }
         while let Some(n) = read_once(&mut self.errors, &mut buffer) {
             for line in self.words.push(buffer.get(..n).unwrap_or(&[])) {
-                // The rank may have left a line of its own open: a bar of progress.
+                // The rank may have left an unfinished line, such as a progress bar.
                 self.relays.print(0, &[b"\n", line.as_slice(), b"\n"].concat());
             }
         }
@@ -315,7 +311,7 @@ impl Launcher {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     (node.heard, node.at) = (now, Some(at));
                     self.cpu_ms = self.cpu_ms.saturating_add(cpu_ms);
-                    // Without it the ranks' work is not seen; nothing else depends on it.
+                    // Without it the ranks' CPU time is unknown; nothing else depends on it.
                     let _ = self.counter.write_at(&self.cpu_ms.to_le_bytes(), 0);
                 }
             }
@@ -371,14 +367,12 @@ impl Launcher {
         let _ = poll(&mut fds, timeout);
     }
 
-    /// Lets the guard know what its end waits for.
     fn wait_for(&self, what: &str) {
-        // It is for people alone.
         let _ = self.counter.set_len(WORDS_AT);
         let _ = self.counter.write_at(what.as_bytes(), WORDS_AT);
     }
 
-    /// Ends the step, and returns when nothing of it can be left on any node.
+    /// Ends the step, and returns when nothing of it can be running on any node.
     fn end(&mut self) {
         self.input = None;
         self.wait_for(&format!("the end of Slurm's step {}", self.order.step));
@@ -395,8 +389,8 @@ impl Launcher {
         if self.srun.is_none() && (all_said_so || !self.ordered && self.nodes.is_empty()) {
             return;
         }
-        // A node that Slurm has given up is not in its list, and may live: until so long after its newest word that we can have told it of.
-        // What is in the list after that is looked at before the next launch.
+        // A node that Slurm has given up is not listed but may still be running: wait until it must have killed its
+        // ranks, counted from its newest message. Steps listed after that are checked before the next launch.
         let silent = || self.nodes.values().filter(|n| self.ordered && !n.gone);
         let names: Vec<&str> = silent().map(|n| n.name.as_str()).collect();
         if !names.is_empty() {
@@ -414,7 +408,7 @@ impl Launcher {
     }
 }
 
-/// One read without waiting; `None`: nothing at the moment. A source that ended is closed.
+/// Reads once without blocking; `None`: nothing has arrived. A source at its end is closed.
 fn read_once(source: &mut Option<File>, buffer: &mut [u8]) -> Option<usize> {
     match source.as_mut()?.read(buffer) {
         Ok(n) if n > 0 => return Some(n),

@@ -1,54 +1,50 @@
-//! Lines between launcher and node workers. Those of a node are shorter than what `srun` passes on in one piece, so that lines of
-//! several nodes do not mix.
+//! Lines between launcher and node workers. Those of a node are shorter than what `srun` forwards in one piece, so
+//! that lines of several nodes do not mix.
 
 use super::rank_windows::RankPulse;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::WorkerId;
 use supervise_core::observe::activity::RankSample;
 
-/// Bytes of a rank's output in one line, before they are escaped: each may take two.
+/// Bytes of a rank's output in one line, before escaping, which may double them.
 pub(crate) const PIECE: usize = 400;
-/// Longest line of a node.
 pub(crate) const LINE: usize = 1000;
 
-/// From a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FromNode {
-    /// A node worker runs.
+    /// The node worker is running.
     Here { node: u32, name: String },
     /// A rank printed something.
     Output { rank: u32, bytes: Vec<u8> },
-    /// A rank ended.
+    /// A rank exited.
     Exit { rank: u32, status: ExitStatus },
-    /// It lives at this time of its own clock, and its ranks used so much of a processor since it last said so.
+    /// Heartbeat: this time of its own clock, and the CPU time its ranks used since the last one.
     Beat { node: u32, at: u64, cpu_ms: u64 },
-    /// Use by a rank, in the window that the node tells next.
+    /// What a rank used, in the window that the node reports next.
     Pulse(RankPulse),
-    /// A window of its ranks has ended: its length, and the bytes on the node's networks where they could be counted.
+    /// End of a window: its length, and the bytes on the node's networks if they could be counted.
     Window {
         node: u32,
         over_ms: u64,
         network: Option<u64>,
     },
-    /// Nothing of the attempt is left there.
+    /// No process of the attempt is left there.
     Gone { node: u32 },
 }
 
-/// To all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ToNode {
     /// The ranks, as JSON.
     Order(Vec<u8>),
-    /// The launcher lives, and heard of the nodes what they said at these times of their own clocks: a beat that was long on its way
-    /// is told by them from a new one.
+    /// Heartbeat: the newest time received from each node, by its own clock. This shows a node whether a heartbeat
+    /// was delayed.
     Beat(Vec<(u32, u64)>),
-    /// A signal for one rank.
+    /// Send a signal to one rank.
     Signal { rank: u32, signal: i32 },
 }
 
-/// Beginning of every line of a node.
 const SIGN: &[u8] = b"=supervise ";
-/// In place of a name, which is one word, or a number.
+/// Stands for a missing name or number. A name is one word.
 const NOTHING: &str = "-";
 
 impl FromNode {
@@ -86,7 +82,7 @@ impl FromNode {
         out
     }
 
-    /// Reads a line without its end; `None`: it is none of a node worker's.
+    /// Parses a line given without its newline; `None`: not from a node worker.
     pub(crate) fn read(line: &[u8]) -> Option<Self> {
         let rest = line.strip_prefix(SIGN)?;
         let (verb, rest) = split(rest);
@@ -200,7 +196,6 @@ impl ToNode {
     }
 }
 
-/// The part before the first blank, and the one after it.
 fn split(line: &[u8]) -> (&[u8], &[u8]) {
     match memchr::memchr(b' ', line) {
         Some(at) => (line.get(..at).unwrap_or(&[]), line.get(at + 1..).unwrap_or(&[])),
@@ -233,7 +228,7 @@ fn unescape(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Lines out of pieces of a stream; one that is longer than it may be is dropped whole.
+/// Splits a stream into lines; a line that is too long is dropped whole.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     held: Vec<u8>,
@@ -250,7 +245,7 @@ impl Splitter {
         }
     }
 
-    /// Takes a piece; returns the lines that it ended, without their ends.
+    /// Takes bytes; returns the lines that they completed, without newlines.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         while let Some(at) = memchr::memchr(b'\n', bytes) {

@@ -1,4 +1,4 @@
-//! A gang whose guard did not see its end: when nothing of it can live on any node.
+//! Waits for a gang whose guard did not see its end, until nothing of it can be running on any node.
 
 use super::{FENCED_MS, NOT_BEGUN, steps};
 use crate::process::boottime_ms;
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::id::RunId;
 
-/// A launcher that nobody needs any more has ended its step within this, or hangs.
+/// How long a launcher without a guard may take to end its step before it counts as hung.
 const LAUNCHER_MS: u64 = 180_000;
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The launchers of a run on this machine; our own children also after their end.
+/// Lists the launchers of a run on this machine, including our own zombie children.
 fn launchers(run: &RunId) -> Vec<ProcStat> {
     let own = getpid().as_raw();
     let Ok(all) = std::fs::read_dir("/proc") else {
@@ -32,8 +32,8 @@ fn launchers(run: &RunId) -> Vec<ProcStat> {
         .collect()
 }
 
-/// Returns when nothing of the run can live on any node. Its guard is gone, and so is the supervisor that started it, or that is this
-/// process: nobody starts a launcher meanwhile. Blocks for minutes.
+/// Returns when nothing of the run can be running on any node. Its guard has exited, and so has the supervisor that
+/// started it, unless that is this process: no launcher is started meanwhile. Blocks for minutes.
 pub fn wait_out(env: &BTreeMap<String, String>, run: &RunId) {
     let own = getpid().as_raw();
     let until = boottime_ms().saturating_add(LAUNCHER_MS);
@@ -62,9 +62,9 @@ pub fn wait_out(env: &BTreeMap<String, String>, run: &RunId) {
     if seen && saw_all_end_well {
         return;
     }
-    // From here on nobody speaks to the nodes.
+    // From here on nothing is sent to the nodes.
     let over = boottime_ms().saturating_add(FENCED_MS);
-    // Those that can be reached end sooner. Slurm's list is looked at before the next launch.
+    // Nodes that can be reached end sooner. Slurm's list is checked before the next launch.
     let _ = steps::kill_those(env, &|name| name.starts_with(&steps::prefix(run)));
     std::thread::sleep(Duration::from_millis(over.saturating_sub(boottime_ms())));
 }
@@ -81,7 +81,7 @@ mod tests {
         let name = "exec 3</proc/self/comm; printf supervise-nodes >/proc/self/comm; read line";
         let start = |step: &str| {
             let mut sh = Command::new("bash");
-            // Three words as a launcher has them: its name, `__nodes`, the step.
+            // Three arguments like a launcher's: its name, `__nodes`, the step.
             sh.arg0("supervise").args(["-c", name, step]);
             sh.stdin(Stdio::piped()).spawn().unwrap()
         };
@@ -93,7 +93,7 @@ mod tests {
         assert!(!is_launcher(pid));
         assert!(launchers(&RunId("ab12".to_owned())).is_empty());
         child.kill().unwrap();
-        // One that ended and was not reaped yet is ours, whatever it was called with.
+        // A zombie that was not reaped yet is ours, whatever its command line.
         while proc_stat(pid).is_some_and(|s| s.is_running()) {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,9 +1,9 @@
-//! Use by the ranks of all nodes, put into one window.
+//! What the ranks of all nodes use, combined into one window.
 //!
-//! Each node ends windows of its own, of about ten seconds; the launcher keeps the newest of each where the guard reads it. A window of
-//! the gang is over once every node has told of one since the last: none counts twice, and what a node told meanwhile is added up. A
-//! node of which none comes, be it cut off, crowded or of an older release, keeps all ranks from being judged: a collective may wait for
-//! that one, and its silence has a rule of its own.
+//! Each node ends its own windows of about ten seconds; the launcher keeps the newest of each where the guard reads
+//! it. A window of the gang ends once every node has reported one since the last: none counts twice, and further
+//! windows of a node are added up. If a node reports none because it is cut off, crowded or of an older release, no
+//! rank is judged: a collective may be waiting for that node, and its silence has a rule of its own.
 
 use super::WINDOWS_AT;
 use crate::guard::counters::{WINDOW_MS, WindowCounts};
@@ -15,28 +15,24 @@ use std::os::unix::fs::FileExt;
 use supervise_core::id::WorkerId;
 use supervise_core::observe::activity::{RANKS_LIMIT, RankSample};
 
-/// A window that was told so long ago says nothing of now, and longer ones say little.
+/// A window reported this long ago says nothing about now, and longer windows say little.
 const OLD_MS: u64 = 3 * WINDOW_MS;
-/// Longest text of all windows.
 const LIMIT: usize = 1 << 20;
-/// Most ranks, or processes of Ray, that are told in it: with more, none are.
+/// Most ranks, or processes of Ray, in it; with more, none are reported.
 const CROWD: usize = 4 * RANKS_LIMIT;
 
-/// Use by a rank in a window, as its node tells it.
+/// What a rank used in a window, as its node reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankPulse {
     pub(crate) pulse: RankSample,
-    /// The name of its process, where each is told by itself.
+    /// The name of its process, if each is reported separately.
     pub(crate) name: Option<String>,
-    /// The call that its first thread waits in.
     pub(crate) waits: Option<String>,
 }
 
-/// A window of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct NodeWindow {
     name: String,
-    /// When the launcher heard of it.
     at: u64,
     over_ms: u64,
     network: Option<u64>,
@@ -44,7 +40,6 @@ struct NodeWindow {
 }
 
 impl NodeWindow {
-    /// Goes on with the next window of the same node.
     fn go_on(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         self.over_ms = self.over_ms.saturating_add(before.over_ms);
@@ -64,7 +59,7 @@ impl NodeWindow {
         }
     }
 
-    /// The part of it that belongs to ten seconds.
+    /// The share for ten seconds.
     fn share(&self, counted: u64) -> u64 {
         counted.saturating_mul(WINDOW_MS) / self.over_ms.max(1)
     }
@@ -73,7 +68,7 @@ impl NodeWindow {
 /// The launcher's side: the newest window of each node.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// Of windows that have not been told to their end.
+    /// Windows that have not been received completely.
     open: BTreeMap<u32, BTreeMap<(WorkerId, i32), RankPulse>>,
     ended: BTreeMap<u32, NodeWindow>,
 }
@@ -98,7 +93,7 @@ impl Windows {
         self.ended.insert(node, window);
     }
 
-    /// A sum is in front: whoever reads meanwhile gets a part of this and a part of what was there.
+    /// Starts with a checksum: a concurrent reader may see part of the new and part of the old text.
     pub(super) fn write(&self, memory: &File) -> io::Result<()> {
         let told: usize = self.ended.values().map(|window| window.ranks.len()).sum();
         let nothing = BTreeMap::new();
@@ -109,7 +104,7 @@ impl Windows {
     }
 }
 
-/// Of a sum that one part is missing of, nothing is known.
+/// A sum is unknown if a part of it is.
 fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
@@ -131,15 +126,12 @@ fn read(memory: &File, seen: &mut [u8; 8]) -> Option<BTreeMap<u32, NodeWindow>> 
     serde_json::from_slice(&json).ok()
 }
 
-/// A window of the gang.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gathered {
     pub(crate) counts: WindowCounts,
-    /// By worker and process.
     pub(crate) places: BTreeMap<(WorkerId, i32), RankLocation>,
 }
 
-/// The node that a rank is on, its name, and the call that it waits in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RankLocation {
     pub(crate) node: String,
@@ -147,13 +139,12 @@ pub(crate) struct RankLocation {
     pub(crate) waits: Option<String>,
 }
 
-/// The guard's side: what the nodes told since the last window of the gang.
+/// The guard's side: what the nodes reported since the last window of the gang.
 #[derive(Debug)]
 pub(super) struct NodeWindows {
     nodes: u32,
     ranks: usize,
     seen: [u8; 8],
-    /// When each node was last heard of.
     heard: BTreeMap<u32, u64>,
     held: BTreeMap<u32, NodeWindow>,
 }
@@ -189,7 +180,7 @@ impl NodeWindows {
         self.held.retain(|_, window| !is_old(window));
     }
 
-    /// The window that is over, if it is, of all ranks.
+    /// The combined window of all ranks, if it has ended.
     pub(super) fn take(&mut self) -> Option<Gathered> {
         if !usize::try_from(self.nodes).is_ok_and(|n| self.held.len() == n) {
             return None;

@@ -1,9 +1,10 @@
-//! `supervise __ray`: one of an attempt's processes on each node. Each starts Ray there; the first one, once all nodes are in the
-//! cluster, also the driver.
+//! `supervise __ray`: one of an attempt's processes on each node. Each starts Ray there; the first one also starts
+//! the driver, once all nodes have joined the cluster.
 //!
-//! The first listens where the ranks of a gang would meet (`MASTER_ADDR`, `MASTER_PORT`). The others connect, hear the cluster's
-//! address, join it, and hear `done` when the driver has succeeded. A connection that breaks before that says that the attempt is over:
-//! whoever ends it ends them too. Ray's processes that are left are the tree's, and end with it.
+//! The first listens where the ranks of a gang would meet (`MASTER_ADDR`, `MASTER_PORT`). The others connect, receive
+//! the cluster's address, join it, and receive `done` when the driver has succeeded. If a connection breaks before
+//! that, the attempt is over, and the guard will stop these processes, too. Ray processes that are left belong to the
+//! attempt's tree and end with it.
 
 use super::relay::die_of;
 use crate::cluster::{RayQuery, ask};
@@ -29,11 +30,11 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::ProcRef;
 
-/// All nodes have come, and all are in the cluster, within this each.
+/// Time for all nodes to connect, and again for all to join the cluster.
 const GATHERING_MS: u64 = 180_000;
-/// A node that has just connected says whose it is within this.
+/// How long a node that has connected may take to identify itself.
 const HELLO: Duration = Duration::from_secs(5);
-/// Whoever ends the attempt has ended this within that.
+/// How long the guard may take to stop this process at the end of an attempt.
 const ENDED_MS: u64 = 60_000;
 const LOOK_MS: u64 = 200;
 const LINE: u64 = 300;
@@ -41,16 +42,13 @@ const DONE: &str = "done";
 /// Options that `ray start` refuses on any node but the first (Ray 2.60, `scripts.py`).
 const OF_A_HEAD: [&str; 2] = ["--include-dashboard", "--redis-shard-ports"];
 
-/// Ray beside the driver's command, the same on each node.
+/// Settings for Ray besides the driver's command, the same on each node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RayOrder {
-    /// Machines of the cluster.
     pub nodes: u32,
-    /// GPUs of each; `None`: Ray finds out, and nobody counts them.
+    /// GPUs of each node; `None`: Ray detects them, and they are not checked.
     pub gpus: Option<u32>,
-    /// Further options of `ray start`.
     pub options: Vec<String>,
-    /// The attempt's own directory, on each node.
     pub scratch: Option<Utf8PathBuf>,
 }
 
@@ -64,7 +62,8 @@ impl RayOrder {
     }
 }
 
-/// Runs until the driver has ended, on the first node with its exit code. Arguments: the order, the driver's command.
+/// Runs until the driver has exited; on the first node, returns its exit code. Arguments: the order, the driver's
+/// command.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     let words: Option<Vec<String>> = args.iter().map(|a| a.to_str().map(str::to_owned)).collect();
@@ -83,11 +82,10 @@ pub fn main(args: &[OsString]) -> i32 {
 }
 
 fn say(what: &str) {
-    // Nobody may listen any more; whoever ends this does not need it.
+    // There may be no reader any more; then nobody needs the message.
     let _ = writeln!(io::stdout(), "supervise: {what}");
 }
 
-/// A child, and whether it has ended.
 struct Child {
     proc: ProcRef,
     exit: Option<ExitStatus>,
@@ -98,13 +96,11 @@ struct RayNode {
     driver: Vec<String>,
     cwd: Utf8PathBuf,
     env: BTreeMap<String, String>,
-    /// Our own place: the number of the node, and its name.
     number: u32,
     name: String,
     master: (String, u16),
     mark: String,
     signals: SignalFd,
-    /// The signal by which it was asked to end.
     asked: Option<i32>,
     children: Vec<Child>,
 }
@@ -119,7 +115,7 @@ impl RayNode {
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
             .collect();
         let number = env.get("SLURM_NODEID").and_then(|n| n.parse().ok());
-        // They are ours: what Ray starts has ranks of its own.
+        // These are for us: the processes that Ray starts have ranks of their own.
         let master = (env.remove("MASTER_ADDR"), env.remove("MASTER_PORT"));
         let (Some(number), Some(address), Some(port)) = (number, master.0, master.1.and_then(|p| p.parse().ok()))
         else {
@@ -152,7 +148,7 @@ impl RayNode {
         }
     }
 
-    /// On the first node: the cluster's head, then the driver.
+    /// On the first node: starts the cluster's head, then the driver.
     fn lead(&mut self) -> Result<ExitStatus, String> {
         let (members, own) = self.gather()?;
         let port = free_port(own).map_err(|e| format!("no free port at {own}: {e}"))?;
@@ -165,7 +161,7 @@ impl RayNode {
         self.start_ray(&words)?;
         self.until("Ray's head does not answer", || TcpStream::connect(&address).ok())?;
         for member in &members {
-            // One that is gone is missing in the cluster.
+            // A node that has exited will be missing in the cluster.
             let _ = writeln!(&*member, "{address}");
         }
         self.count(&address)?;
@@ -186,7 +182,7 @@ impl RayNode {
         }
     }
 
-    /// On the others: Ray, until the driver has ended.
+    /// On the other nodes: runs Ray until the driver has exited.
     fn join(&mut self) -> Result<ExitStatus, String> {
         if let Some(dir) = &self.order.scratch {
             scratch::make(dir).map_err(|e| format!("the attempt's own directory {dir} cannot be made: {e}"))?;
@@ -220,7 +216,7 @@ impl RayNode {
         }
     }
 
-    /// The attempt has failed elsewhere, and that is told from there; or it was asked to end, and the driver has.
+    /// The attempt has failed on another node, which reports it; or it was asked to stop, and the driver has exited.
     fn is_over(&mut self) -> Result<ExitStatus, String> {
         let until = boottime_ms().saturating_add(ENDED_MS);
         while boottime_ms() < until {
@@ -232,7 +228,6 @@ impl RayNode {
         Err("the first node has gone, and nobody has ended this one".to_owned())
     }
 
-    /// Waits for the other nodes; gives their connections, and the address of this node by which they came.
     fn gather(&mut self) -> Result<(Vec<TcpStream>, IpAddr), String> {
         let listener = TcpListener::bind(("0.0.0.0", self.master.1));
         let listener = listener.map_err(|e| format!("port {}: {e}", self.master.1))?;
@@ -254,7 +249,7 @@ impl RayNode {
         Ok((members, own))
     }
 
-    /// Asks the cluster until it has all that the run needs.
+    /// Asks the cluster until it has everything that the run needs.
     fn count(&mut self, address: &str) -> Result<(), String> {
         let query = RayQuery {
             command: self.driver.clone(),
@@ -291,7 +286,6 @@ impl RayNode {
         ))
     }
 
-    /// Repeats it until it gives something, or for too long.
     fn until<T>(&mut self, or: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, String> {
         let until = boottime_ms().saturating_add(GATHERING_MS);
         loop {
@@ -309,7 +303,7 @@ impl RayNode {
         }
     }
 
-    /// `ray start`, which stays for as long as Ray's processes do.
+    /// Starts `ray start`, which keeps running as long as Ray does.
     fn start_ray(&mut self, words: &[String]) -> Result<(), String> {
         let python = interpreter::find(&self.driver, &self.cwd, &self.env)
             .map_err(|why| format!("the interpreter that has Ray is not known: {why}"))?;
@@ -323,7 +317,7 @@ impl RayNode {
         self.start(&argv)
     }
 
-    /// The user's, as this node's `ray start` takes them.
+    /// The user's options that this node's `ray start` accepts.
     fn options(&self) -> impl Iterator<Item = String> + use<'_> {
         let is_for_here = |word: &&String| {
             let name = word.split('=').next().unwrap_or_default();
@@ -361,7 +355,7 @@ impl RayNode {
         }
     }
 
-    /// Waits a moment: hands on what it is asked, and takes in who has ended.
+    /// Waits a moment: forwards signals and notices children that have exited.
     fn wait(&mut self) {
         let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let _ = poll(
@@ -376,7 +370,7 @@ impl RayNode {
                 if matches!(signal, libc::SIGTERM | libc::SIGINT) {
                     self.asked = Some(signal);
                 }
-                // The driver alone: Ray's processes are what it works with until its end.
+                // Only to the driver, which needs Ray's processes until it exits.
                 for child in self.children.iter().skip(1).filter(|c| c.exit.is_none()) {
                     let _ = signal_group(child.proc, signal);
                 }
@@ -390,7 +384,7 @@ impl RayNode {
     }
 
     /// # Errors
-    /// `ray start` is gone, and with it what it has started.
+    /// `ray start` has exited, and with it what it started.
     fn check_ray(&self) -> Result<(), String> {
         match self.children.first().and_then(|ray| ray.exit) {
             None => Ok(()),
@@ -399,7 +393,7 @@ impl RayNode {
     }
 }
 
-/// A node of this very attempt says so at once.
+/// Returns true if the peer identifies itself at once as a node of this attempt.
 fn is_ours(stream: &TcpStream, mark: &str) -> bool {
     let mut line = String::new();
     let read = stream

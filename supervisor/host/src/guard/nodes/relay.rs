@@ -1,5 +1,5 @@
-//! `supervise __relay`: stands for a rank that runs on another node. It hands on signals, and ends as the rank does; the rank's output is
-//! written to this process's own by the launcher.
+//! `supervise __relay`: stands for a rank that runs on another node. It forwards signals and exits as the rank does;
+//! the launcher writes the rank's output to this process's standard output.
 
 use super::lines::Splitter;
 use crate::address;
@@ -13,10 +13,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use supervise_core::event::ExitStatus;
 
-/// Longest line between launcher and relay.
 const LINE: usize = 64;
 
-/// The end of a rank, for its relay.
 pub(crate) fn end(status: ExitStatus) -> String {
     match status {
         ExitStatus::Code(code) => format!("code {code}\n"),
@@ -34,12 +32,11 @@ fn read_end(line: &[u8]) -> Option<ExitStatus> {
     }
 }
 
-/// First line of a relay.
 pub(crate) fn hello(rank: u32) -> String {
     format!("rank {rank}\n")
 }
 
-/// Runs until the rank has ended; returns its exit code. Arguments: the rank, the launcher's address.
+/// Runs until the rank has exited; returns its exit code. Arguments: the rank, the launcher's address.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     let mut args = args.iter().filter_map(|a| a.to_str());
@@ -53,7 +50,7 @@ pub fn main(args: &[OsString]) -> i32 {
         Ok(ExitStatus::Unknown) => 70,
         Err(e) => {
             let words = format!("\nsupervise: the launcher of the nodes is gone: {e}\n");
-            // A guard that is gone reads nothing.
+            // A guard that has exited reads nothing.
             let _ = io::stdout().write_all(words.as_bytes());
             70
         }
@@ -61,7 +58,7 @@ pub fn main(args: &[OsString]) -> i32 {
 }
 
 fn relay(rank: u32, name: &str) -> io::Result<ExitStatus> {
-    // All but those that cannot be caught and those that tell of this process itself.
+    // All signals except those that cannot be caught and those about this process itself.
     let signals = signals_and(Signal::SIGABRT)?;
     let stream = address::connect(name)?.ok_or_else(|| io::Error::other("nobody listens"))?;
     stream.set_nonblocking(false)?;
@@ -94,16 +91,15 @@ fn hand_on(signals: &SignalFd, mut stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends by the signal that ended the rank, without a second core file.
+/// Ends by the signal that ended the rank, without a second core dump.
 pub(super) fn die_of(signal: i32) -> i32 {
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     let _ = SigSet::all().thread_unblock();
     let _ = crate::process::kill::signal_process(crate::process::own_ref(), signal);
-    // One that this process ignores.
+    // This process ignores that signal.
     128 + signal
 }
 
-/// Lines of a relay, as the launcher reads them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FromRelay {
     Rank(u32),

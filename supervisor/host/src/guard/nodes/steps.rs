@@ -1,5 +1,5 @@
-//! Steps of a run in Slurm's list: those of an attempt must have left it before another one begins, unless it is for a node that Slurm
-//! does not reach any more, whose ranks have ended by themselves.
+//! A run's steps in Slurm's list. Those of an attempt must have left it before the next attempt starts, except on
+//! nodes that Slurm cannot reach, whose ranks have been killed by their node worker.
 
 use super::allocation::{self, AllocatedNodes};
 use super::ask::run_one;
@@ -7,14 +7,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::id::{AttemptNo, RunId};
 
-/// A step that was killed leaves the list once its last process is gone.
+/// A killed step leaves the list once its last process has exited.
 const ENDING: Duration = Duration::from_secs(90);
-/// That takes long where it takes so long.
+/// After this, the operator is told what is being waited for.
 const TOLD: Duration = Duration::from_secs(3);
-/// How often it is looked whether a step has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Name of an attempt's step.
 #[must_use]
 pub fn name(run: &RunId, attempt: AttemptNo) -> String {
     format!("{}{attempt}", prefix(run))
@@ -24,19 +22,18 @@ pub(super) fn prefix(run: &RunId) -> String {
     format!("supervise-{run}-")
 }
 
-/// A step that Slurm lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SlurmStep {
     id: String,
-    /// Its nodes, as Slurm writes them.
     nodes: String,
 }
 
-/// Kills the steps of a run, tells `wait` where that takes a while, and returns when none is listed but for nodes that Slurm does not reach. Returns those that were listed, and
-/// where the next attempt may run. To be called when every node has ended its ranks: as far as it can be reached, or by itself.
+/// Kills the steps of a run, calls `wait` if that takes a while, and returns when none is listed except on nodes that
+/// Slurm cannot reach. Returns the steps that were listed, and where the next attempt may run. Call it once every
+/// node has ended its ranks, whether it was reached or not.
 ///
 /// # Errors
-/// Why it is not known that none is left, in words.
+/// Why steps may be left, for the operator.
 pub fn clear(
     env: &BTreeMap<String, String>,
     run: &RunId,
@@ -64,10 +61,10 @@ pub fn clear(
     }
 }
 
-/// Has Slurm kill the steps that are meant. Returns true if it lists none.
+/// Lets Slurm kill the matching steps. Returns true if it lists none.
 ///
 /// # Errors
-/// Its words where it says nothing else.
+/// Slurm's message, if it reports nothing else.
 pub(crate) fn kill_those(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str) -> bool) -> Result<bool, String> {
     let listed = list(env, is_meant)?;
     if listed.is_empty() {
@@ -76,7 +73,7 @@ pub(crate) fn kill_those(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str)
     kill(env, &listed).map(|()| false)
 }
 
-/// One that has ended meanwhile is refused: the list tells.
+/// Slurm refuses a step that has ended meanwhile; the list decides.
 fn kill(env: &BTreeMap<String, String>, steps: &[SlurmStep]) -> Result<(), String> {
     let mut argv = vec!["scancel", "--quiet", "--signal=KILL"];
     argv.extend(steps.iter().map(|step| step.id.as_str()));

@@ -1,7 +1,8 @@
-//! `supervise __node`: the parent of the ranks of one node. It is the direct child of Slurm's step daemon, says what its ranks print
-//! and how they end, and kills them when it is told to, when nobody listens any more, or when it has heard nothing for too long.
+//! `supervise __node`: the parent of the ranks of one node. It is the direct child of Slurm's step daemon, reports
+//! the ranks' output and exits, and kills the ranks when it is told to, when its output has no reader any more, or
+//! when it has received nothing for too long.
 //!
-//! Standard output does not block: a node that is cut off must still act in time.
+//! Standard output is non-blocking: a node that is cut off must still act in time.
 
 use super::lines::{FromNode, PIECE, Splitter, ToNode};
 use super::rank_windows::RankPulse;
@@ -25,13 +26,12 @@ use supervise_core::event::ExitStatus;
 use supervise_core::id::WorkerId;
 use supervise_core::spec::gang::is_of_a_node;
 
-/// Bytes that wait for the launcher: with more, the ranks' output is not read.
+/// Bytes waiting for the launcher; with more, the ranks' output is not read.
 const UNSENT: usize = 1 << 20;
-/// The last words may take so long.
 const CLOSING_MS: u64 = 5000;
 const SIGNALS_PER_TURN: usize = 64;
 
-/// Runs until nothing of its ranks is left; to be called before any thread is made.
+/// Runs until no process of its ranks is left. Call it before creating any thread.
 #[must_use]
 pub fn main() -> i32 {
     match NodeWorker::begin() {
@@ -51,11 +51,10 @@ struct NodeWorker {
     tree: Option<ProcessTree>,
     order: RanksOrder,
     workers: Vec<WorkerProcess>,
-    /// Use by the ranks, where the launcher takes it.
+    /// What the ranks use, if the launcher accepts it.
     counter: Option<RankCounter>,
-    /// The kernel's log since the launch, until a rank has failed.
     kernel_log: Option<File>,
-    /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
+    /// The newest of our timestamps that the launcher has confirmed. A delayed confirmation proves no more than that.
     heard: u64,
     beat_due: u64,
     stirred: bool,
@@ -117,7 +116,7 @@ impl NodeWorker {
 
     fn on_time(&mut self, now: u64) {
         if now >= self.heard.saturating_add(SILENCE_MS) {
-            // Whoever could have said something may be replaced by now.
+            // The other end may have been replaced by now.
             self.input = None;
         }
         let (input, stirred) = (self.input.is_some(), std::mem::take(&mut self.stirred));
@@ -148,7 +147,7 @@ impl NodeWorker {
                 .as_mut()
                 .filter(|t| !t.is_gone())
                 .map_or(0, ProcessTree::cpu_ms);
-            // One that waits says as much as two.
+            // If one waits to be sent, a second adds nothing.
             if self.unsent_bytes < UNSENT {
                 self.say(&FromNode::Beat {
                     node: self.number,
@@ -159,7 +158,7 @@ impl NodeWorker {
         }
     }
 
-    /// Ends a window of the ranks' counters. With much unsaid none is told: it would be old when it is heard.
+    /// Ends a window of the ranks' counters. It is not sent if much is unsent: it would arrive late.
     fn count(&mut self, now: u64) {
         let tree = self.tree.as_mut().filter(|t| t.end == TreePhase::Running);
         let (Some(tree), Some(counter)) = (tree, self.counter.as_mut().filter(|c| now >= c.due())) else {
@@ -226,7 +225,8 @@ impl NodeWorker {
             };
             asked |= i32::try_from(info.ssi_signo) == Ok(libc::SIGTERM);
         }
-        // Slurm tells every process of a step that the job ends: ranks hear it themselves only where they are its direct children.
+        // When the job ends, Slurm signals every process of a step, but only direct children of its daemon: forward
+        // it to the ranks.
         if asked {
             self.signal(None, libc::SIGTERM);
         }
@@ -238,7 +238,7 @@ impl NodeWorker {
         self.reap(boottime_ms());
     }
 
-    /// Takes what the launcher says. Its silence after the end of the stream is an order to end.
+    /// Handles the launcher's messages. The end of the stream means: kill the ranks.
     fn hear(&mut self) {
         let mut buffer = [0_u8; 16 << 10];
         while let Some(input) = &mut self.input {
@@ -272,7 +272,7 @@ impl NodeWorker {
             return;
         }
         let now = boottime_ms();
-        // It was so long on its way that another attempt may run by now.
+        // The order was delayed so long that another attempt may be running by now.
         if now >= self.heard.saturating_add(SILENCE_MS) {
             self.input = None;
             return;
@@ -315,7 +315,7 @@ impl NodeWorker {
         self.number.saturating_mul(self.order.per_node)
     }
 
-    /// A rank's variables: the order's, and beside them those that Slurm sets on each node.
+    /// Variables of a rank: the order's, and those that Slurm sets on each node.
     fn worker_order(&self, rank: u32) -> io::Result<WorkerOrder> {
         let own = usize::try_from(rank).ok().and_then(|at| self.order.own.get(at));
         let own = own.ok_or_else(|| io::Error::other("the order has no such rank"))?;
@@ -341,7 +341,7 @@ impl NodeWorker {
         }
     }
 
-    /// A rank that never ran ends as a shell says that a command cannot be executed.
+    /// A rank that never ran exits with the shell's status for a command that cannot be executed.
     fn refuse(&mut self, rank: u32, why: &str) {
         self.print(rank, format!("supervise: {why}\n").as_bytes());
         self.say(&FromNode::Exit {
@@ -353,7 +353,7 @@ impl NodeWorker {
     fn signal(&self, rank: Option<u32>, signal: i32) {
         let meant = self.workers.iter().filter(|w| rank.is_none_or(|rank| w.id.0 == rank));
         for worker in meant.filter(|w| w.exit.is_none()) {
-            // One that is gone already needs none; a refused one shows by staying.
+            // A process that has exited needs no signal; a refused signal shows because the process keeps running.
             let _ = signal_group(worker.proc, signal);
         }
     }
@@ -373,7 +373,7 @@ impl NodeWorker {
                 continue;
             };
             self.check_report(at);
-            // Its last words are heard before its end.
+            // Its last output is read before its exit is reported.
             self.drain(at, 64);
             if let Some(worker) = self.workers.get_mut(at) {
                 worker.exit = Some(status);
@@ -390,7 +390,8 @@ impl NodeWorker {
         }
     }
 
-    /// Errors of this node's GPUs, in the output of the first rank here that fails: nobody else reads this kernel's log.
+    /// Adds this node's GPU errors to the output of the first rank that fails here: no other process reads this
+    /// kernel log.
     fn tell_of_gpus(&mut self, rank: u32) {
         let Some(log) = self.kernel_log.take() else { return };
         let ranks = self.workers.iter().map(|w| w.proc.pid);
@@ -439,7 +440,6 @@ impl NodeWorker {
             match self.output.write(line) {
                 Ok(_) => {}
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
-                // Nobody listens, nobody will.
                 Err(_) => self.input = None,
             }
             self.unsent_bytes = self.unsent_bytes.saturating_sub(line.len());

@@ -1,4 +1,4 @@
-//! The calls of trainers that a script makes: what our programs in it say, and what runs although they said nothing.
+//! Trainer calls made by a script: messages of our shims, and trainers that bypassed them.
 
 use super::Guard;
 use super::inputs::READS_AT_END;
@@ -21,20 +21,16 @@ use supervise_core::id::{ProcRef, WorkerId};
 use supervise_core::spec::script::{CallAnswer, CallBook, CallPlace, ScriptNews, worker_of};
 use supervise_trainers::script_call;
 
-/// Callers that are kept waiting; more are let go.
 const HELD_LIMIT: usize = 64;
-/// Messages that a later driver is told again.
 const NEWS_LIMIT: usize = 64;
-/// A script whose call failed has so long to end: `tee` and its like write the last lines meanwhile.
+/// How long a script whose call failed may take to exit: `tee` and the like write the last lines meanwhile.
 const OVER_MS: u64 = 3000;
-/// A call that was not learnt waits so long for the one that was.
 const WAIT_MS: u64 = 2000;
-/// How often the calls of a script that has ended are looked at.
 const LOOK_MS: u64 = 500;
-/// Processes that are looked at in one go.
 const LOOK_LIMIT: usize = 1024;
 
-/// How often is looked for a trainer until one is found, in milliseconds: it needs many seconds to its first save.
+/// Interval, in milliseconds, at which to look for a trainer until one is found: it needs many seconds to its first
+/// save.
 pub(crate) fn look_every(watch: &ScriptWatch) -> u64 {
     match watch {
         ScriptWatch::Record => 200,
@@ -42,30 +38,25 @@ pub(crate) fn look_every(watch: &ScriptWatch) -> u64 {
     }
 }
 
-/// Facts about the calls in this attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     book: CallBook,
-    /// Our programs that wait for the trainers, by call.
     shims: Vec<Option<ProcRef>>,
-    /// Scripts that ended while their calls run: the call's end is the worker's.
+    /// Scripts that exited while their calls run: the worker ends when the call does.
     ended: BTreeMap<usize, ExitStatus>,
-    /// When the calls of those are looked at.
     look_at: u64,
-    /// When a script whose call failed is not waited for any more.
     over_at: Option<u64>,
-    /// A call that was not learnt, and until when the one that was may come; with words: it is not made then.
+    /// A call that was not learned, and how long it waits for the learned one; with a reason: it is refused then.
     waits: Option<(Option<String>, CallClaim, DriverConnection, u64)>,
-    /// Callers that wait to be ended.
     held: Vec<DriverConnection>,
-    /// Messages that the driver has to hear, also one that comes later.
+    /// Messages that the supervisor must receive, including one that connects later.
     news: Vec<FromGuard>,
-    /// A trainer runs as it should: nothing more is looked for.
+    /// A trainer runs as expected, so nothing more is looked for.
     settled: bool,
 }
 
 impl Calls {
-    /// Whether this worker's script ended while a call of it runs.
+    /// Returns true if this worker's script exited while one of its calls runs.
     pub(super) fn has_ended(&self, at: usize) -> bool {
         self.ended.contains_key(&at)
     }
@@ -81,7 +72,7 @@ impl Calls {
         calls.filter(|(_, call)| call.end.is_none()).map(|(at, _)| at)
     }
 
-    /// Calls that run, and whose program of ours is gone: the trainer went with it.
+    /// Running calls whose shim was killed, and the trainer with it.
     fn lost(&self) -> Vec<usize> {
         let is_gone = |at: &usize| matches!(self.shims.get(*at), Some(Some(shim)) if !is_alive(*shim));
         self.running().filter(is_gone).collect()
@@ -89,7 +80,7 @@ impl Calls {
 }
 
 impl Guard {
-    /// One of our programs in the script says something; its connection stays open where it has to wait.
+    /// Handles a shim's message. Its connection stays open if it has to wait.
     pub(super) fn on_shim(&mut self, word: FromShim, mut from: DriverConnection, now: u64) {
         match word {
             FromShim::Passes { .. } => return self.tell(FromGuard::Shim(word)),
@@ -100,12 +91,12 @@ impl Guard {
             FromShim::Refuses { why, claim } => return self.on_call(Some(why), claim, from, now),
             FromShim::Returned { call, status } => {
                 self.on_return(call, status, now);
-                // One that is gone already has no need of the answer.
+                // A shim that has exited does not need the answer.
                 let _ = from.send(FromGuard::MayStart);
                 return;
             }
             FromShim::Spoilt { what } => self.news(FromGuard::Script(ScriptNews::Spoilt { what })),
-            // Nobody but the recorder asks for calls.
+            // Only a recorder asks for calls.
             FromShim::Called(_) | FromShim::Trains { .. } if self.order.script != Some(ScriptWatch::Record) => return,
             word => self.news(FromGuard::Shim(word)),
         }
@@ -118,7 +109,7 @@ impl Guard {
         }
     }
 
-    /// A trainer is called; `refused`: it is not the call that was learnt.
+    /// Handles a trainer call; `refused`: it is not the learned call.
     fn on_call(&mut self, refused: Option<String>, claim: CallClaim, mut from: DriverConnection, now: u64) {
         let fits = refused.is_none();
         let book = &self.calls.book;
@@ -152,7 +143,7 @@ impl Guard {
     fn begin_call(&mut self, claim: CallClaim, mut from: DriverConnection) {
         let at = self.script_of(claim.place);
         let shim = peer(&from.fd()).and_then(proc_stat).map(|s| s.proc_ref());
-        // What the script printed before is context.
+        // Output that the script printed before counts as context.
         self.drain(at, READS_AT_END);
         let worker = self.workers.get_mut(at);
         let (id, line, output) = worker.map_or((WorkerId(0), 0, None), |w| (w.id, w.lines.complete(), w.output_path()));
@@ -166,7 +157,6 @@ impl Guard {
         }
         let call = self.calls.book.begin(claim.as_call());
         self.calls.shims.push(shim);
-        // A shim that is gone already has no need of the answer.
         let _ = from.send(FromGuard::MayStart);
         let _ = from.send(FromGuard::Goes { call, output });
         if let Some((_, claim, mut other, _)) = self.calls.waits.take() {
@@ -176,7 +166,6 @@ impl Guard {
         }
     }
 
-    /// The worker whose script makes that call.
     fn script_of(&self, place: CallPlace) -> usize {
         usize::try_from(worker_of(place, self.workers.len()).0).unwrap_or_default()
     }
@@ -198,14 +187,14 @@ impl Guard {
         self.settle_script(at, now);
     }
 
-    /// A script that had ended counts as its calls did, once all of them have.
+    /// Once all calls of an exited script have ended, gives the script their status.
     fn settle_script(&mut self, at: usize, now: u64) {
         if let Some(own) = self.calls.ended.remove(&at) {
             self.on_worker_end(at, own, now);
         }
     }
 
-    /// How a worker that ended counts: by the calls of its script, where it made some. `None`: one of them runs.
+    /// Status of a worker that exited, from its script's calls if it made any. `None`: one of them is still running.
     pub(super) fn status_by_calls(&mut self, at: usize, own: ExitStatus, now: u64) -> Option<ExitStatus> {
         let refuses = |(why, claim, ..): &(Option<String>, CallClaim, DriverConnection, u64)| {
             why.is_some() || claim.other.is_some()
@@ -230,7 +219,7 @@ impl Guard {
         Some(status)
     }
 
-    /// The program of ours that waited for a trainer was killed, and the trainer with it.
+    /// Ends a call whose shim was killed, and the trainer with it.
     fn end_lost(&mut self, call: usize) {
         let status = ExitStatus::Signal(libc::SIGKILL);
         if let Some(ended) = self.calls.book.end(call, status) {
@@ -239,7 +228,6 @@ impl Guard {
         }
     }
 
-    /// Nothing of the tree is left, and no call either.
     pub(super) fn end_calls(&mut self, now: u64) {
         let running: Vec<usize> = self.calls.running().collect();
         for call in running {
@@ -255,7 +243,6 @@ impl Guard {
         }
     }
 
-    /// Everything about calls that time brings.
     pub(super) fn look_at_scripts(&mut self, now: u64) {
         self.end_wait(now);
         if !self.calls.ended.is_empty() && now >= self.calls.look_at {
@@ -267,7 +254,7 @@ impl Guard {
         }
     }
 
-    /// A call failed, and what its script does after it is of no interest.
+    /// After a failed call, does not wait for the rest of the script.
     fn leave_scripts(&mut self, now: u64) {
         let workers = self.workers.len();
         for at in 0..workers {
@@ -282,7 +269,7 @@ impl Guard {
         }
     }
 
-    /// The call that was learnt has not come: another root may have the time in its name, anything else is refused.
+    /// The learned call has not come: accept a call whose root differs only in a date, and refuse any other.
     fn end_wait(&mut self, now: u64) {
         match self.calls.waits.take_if(|(.., until)| now >= *until) {
             Some((None, claim, caller, _)) if claim.other.is_none() => self.begin_call(claim, caller),
@@ -295,13 +282,11 @@ impl Guard {
         }
     }
 
-    /// Passes a signal on to the trainers of scripts that have ended.
     pub(super) fn signal_calls(&self, signal: i32) {
         if self.calls.ended.is_empty() {
             return;
         }
         for shim in self.calls.running().filter_map(|at| *self.calls.shims.get(at)?) {
-            // One that is gone already needs none; a refused one shows by staying.
             let _ = signal_process(shim, signal);
         }
     }
@@ -313,14 +298,13 @@ impl Guard {
         self.tell_in_order(word);
     }
 
-    /// Says again what an earlier driver may not have heard.
+    /// Repeats what an earlier supervisor may not have received.
     pub(super) fn repeat_news(&mut self) {
         for word in self.calls.news.clone() {
             self.tell(word);
         }
     }
 
-    /// Looks for a trainer that went past our programs.
     pub(super) fn look_at_calls(&mut self) {
         let Some(watch) = self.order.script.clone().filter(|_| !self.calls.settled) else {
             return;
@@ -351,7 +335,7 @@ fn held_back() -> FromGuard {
     }
 }
 
-/// The command line of a process that is a trainer, and none of our programs on the way to become one.
+/// The command line of a process, if it is a trainer and not a shim about to become one.
 fn trainer(pid: i32) -> Option<Vec<String>> {
     let before = program(pid)?;
     let words = command_line(pid)?;
@@ -363,7 +347,6 @@ fn program(pid: impl std::fmt::Display) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// Facts about a call from its process.
 fn called(pid: i32, words: Vec<String>) -> ShimCall {
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).ok();
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

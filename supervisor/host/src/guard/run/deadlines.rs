@@ -1,17 +1,18 @@
-//! How long workers may go on: without a supervisor, and without a renewal of their run's lease.
+//! How long workers may run without a supervisor, and without a renewal of their run's lease.
 
 use super::Guard;
 use supervise_core::event::TrainerPhase;
 
 impl Guard {
-    /// The leash has been broken for too long. A save that goes on then gets some more time.
+    /// Stops the workers if the guard connection has been broken for too long. A running save gets more time.
     pub(super) fn on_orphaned(&mut self, now: u64) {
         if self.orphan_due().is_some_and(|due| now >= due) {
             self.tree.kill(now);
         }
     }
 
-    /// Another machine may take the lease soon, and must find no worker: whatever the supervisor is doing.
+    /// Kills the workers in time: another machine may take the lease soon and must find none, whatever the supervisor
+    /// does.
     pub(super) fn on_unrenewed(&mut self, now: u64) {
         if self.lease_due().is_some_and(|due| now >= due) && !self.tree.is_gone() {
             self.tree.kill(now);

@@ -1,4 +1,4 @@
-//! Inputs of the guard: words of the driver, signals, output, ends of children.
+//! Inputs of the guard: messages of the supervisor, signals, output, exits of children.
 
 use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, PollSource};
 use crate::address::is_trusted;
@@ -16,16 +16,14 @@ use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
 use supervise_core::rulebook::taxonomy::Class;
 
-/// Reads of one worker's output before the others have their turn.
 const READS_PER_TURN: usize = 4;
 
-/// Reads after a worker's end: what it wrote last must be heard before its end is told. A pipe holds less.
+/// Reads after a worker's exit: its last output must be scanned before the exit is reported. A pipe holds less.
 pub(super) const READS_AT_END: usize = 64;
 
-/// After a worker's end its relatives are looked for: not before the word to end them had the time to come.
+/// Delay after a worker's exit before looking for its descendants, so that the supervisor's kill can come first.
 const FAILED_MS: u64 = 5;
 
-/// Signals taken in one go.
 const SIGNALS_PER_TURN: usize = 64;
 
 impl Guard {
@@ -41,12 +39,12 @@ impl Guard {
                 self.pump();
             }
             PollSource::LogQueue if self.log_queue.has_unsent() => self.pump(),
-            // It was only watched for its end, and would be reported until its process is reaped.
+            // Only polled for hangup, which would be reported until its process is reaped.
             PollSource::LogQueue => self.log_queue.disconnect(),
         }
     }
 
-    /// SIGTERM is the driver's to answer; without one the guard stops its tree itself.
+    /// SIGTERM is for the supervisor to handle; without one, the guard stops its tree itself.
     fn on_signals(&mut self, now: u64) {
         let mut asked = false;
         for _ in 0..SIGNALS_PER_TURN {
@@ -62,12 +60,11 @@ impl Guard {
         }
     }
 
-    /// Nothing of the attempt is left, here and on other nodes.
     pub(super) fn is_gone(&self) -> bool {
         self.tree.is_gone() && self.nodes.as_ref().is_none_or(|n| n.ended)
     }
 
-    /// Everything on the nodes has ended, and here too: that is the end of the tree.
+    /// If everything on the nodes and here has exited, reports the end of the tree.
     pub(super) fn tell_of_nodes(&mut self, now: u64) {
         if self.nodes.as_ref().is_some_and(|n| n.ended) && self.tree.is_gone() {
             self.hear_the_last(now);
@@ -75,7 +72,7 @@ impl Guard {
         }
     }
 
-    /// The workers have ended. Ranks on other nodes are still heard until their launcher has ended, too.
+    /// The workers have exited. Ranks on other nodes are still read until their launcher has exited, too.
     pub(super) fn hear_the_last(&mut self, now: u64) {
         for at in 0..self.workers.len() {
             self.drain(at, usize::MAX);
@@ -87,17 +84,17 @@ impl Guard {
             self.log_queue.tree(OUTPUT_ENDS.to_owned());
         }
         self.pump();
-        // The last step is told with the end, however soon it came.
+        // The last step is reported with the exit, however soon it came.
         if self.pace.changed {
             self.tell_progress(now);
         }
         self.tell_numbers(now, true);
     }
 
-    /// Takes note of every child that ended.
+    /// Reaps and handles every child that exited.
     ///
-    /// The kernel hands out children that wait to be reaped in the order of their birth. A worker that a signal ended
-    /// takes its peers with it a moment later, never the other way round: it is told of first.
+    /// The kernel returns zombie children in the order of their birth. A worker killed by a signal takes its peers
+    /// down a moment later, never the other way round, so it is reported first.
     pub(super) fn reap(&mut self, now: u64) {
         let mut reaped = self.tree.take_reaped();
         while let Ok(Some(one)) = reap_one() {
@@ -126,7 +123,7 @@ impl Guard {
             if worker.is_none() {
                 self.log_queue.tree(end_line(pid, status));
             }
-            // What was reaped frees its number: another process may have had and left it since.
+            // Reaping frees the PID: another process may have used it and exited since.
             let first = worker.filter(|at| ended.iter().all(|(other, _)| other != at));
             ended.extend(first.map(|at| (at, status)));
         }
@@ -153,9 +150,8 @@ impl Guard {
             return;
         };
         worker.exit = Some(status);
-        // What ended the others is told by the one that failed first.
+        // Only the worker that failed first shows its last lines: it explains the others.
         let lines = match others_are_well && !status.is_success() {
-            // Whoever is told may be a later supervisor, which does not know the values.
             true => redact_lines(worker.tail.lines().iter().map(String::as_str)),
             false => Vec::new(),
         };
@@ -171,15 +167,15 @@ impl Guard {
             self.log_queue.tree(exit_line(worker, status, step));
             self.pump();
         }
-        // What it left behind should be written down before anything happens to this guard; the word to end the others may come first.
+        // Record its descendants before anything happens to this guard; the supervisor's kill may come first.
         self.tree.walk_soon(now.saturating_add(FAILED_MS));
         if self.workers.iter().all(|w| w.exit.is_some()) {
             self.tree.workers_ended(now);
         }
     }
 
-    /// A process that was killed for want of memory says nothing: the kernel's words stand in for it. What we kill ourselves
-    /// needs no other cause.
+    /// Looks for an OOM kill: such a process prints nothing, so the kernel's message stands in for it. What we kill
+    /// ourselves needs no other cause.
     pub(super) fn look_for_kill(&mut self) {
         let failed = self.workers.iter().find(|w| w.exit.is_none_or(|e| !e.is_success()));
         let (Some(worker), true) = (failed.map(|w| w.id), self.launched && !self.failed) else {
@@ -221,7 +217,7 @@ impl Guard {
         self.check_launched(now);
     }
 
-    /// Reads a worker's output; every line is looked at, every byte goes to the log writer.
+    /// Reads a worker's output: scans every line and passes every byte to the log writer.
     pub(super) fn drain(&mut self, at: usize, reads: usize) {
         for _ in 0..reads {
             let Some(worker) = self.workers.get_mut(at) else {
@@ -248,7 +244,7 @@ impl Guard {
         }
     }
 
-    /// Nobody will write any more: what came without a newline is a line, too.
+    /// No process can write any more, so text without a final newline counts as a line.
     pub(super) fn end_output(&mut self, at: usize) {
         let Some(worker) = self.workers.get_mut(at) else {
             return;
@@ -270,7 +266,7 @@ impl Guard {
                 self.pulses.on_progress(boottime_ms());
             }
             for (kind, sighting) in change.sighted.into_iter().chain(change.first) {
-                // Progress that was told behind it would look like the end of it.
+                // Progress reported after it would look like the end of the in-process restart.
                 if kind == RuleKind::Heals && self.pace.changed && self.launched {
                     self.tell_progress(boottime_ms());
                 }
@@ -281,7 +277,7 @@ impl Guard {
         }
     }
 
-    /// Gives the log writer what it takes. One that is gone is noticed when its process is reaped.
+    /// Writes what the log writer accepts. An exited log writer is noticed when its process is reaped.
     pub(super) fn pump(&mut self) {
         if self.log_queue.pump().is_err() {
             self.log_queue.disconnect();
@@ -299,7 +295,7 @@ impl Guard {
         }
     }
 
-    /// A connection says who it is, or is closed.
+    /// Handles the first message of a connection; anything unexpected closes it.
     fn on_newcomer(&mut self, at: usize, now: u64) {
         let Some((connection, _)) = self.newcomers.get_mut(at) else {
             return;
@@ -320,12 +316,12 @@ impl Guard {
         }
     }
 
-    /// A newer term holds the leash from now on; an older one that still does is let go.
+    /// Hands the guard to a newer term; an older connection is closed.
     fn take(&mut self, term: Term, connection: DriverConnection) {
         self.term = term;
         self.connection = Some(connection);
         self.lost_at = None;
-        // The lease of the term before tells nothing any more; the new one's is on its way.
+        // The lease of the previous term no longer counts; the new term will send its own.
         self.lease = None;
         self.bye = false;
         let hello = GuardHello {
@@ -384,14 +380,14 @@ impl Guard {
             ToGuard::Devices(pulses) => self.pulses.on_devices(pulses),
             ToGuard::Lease(until) => self.lease = until,
             ToGuard::Bye => self.bye = true,
-            // Only whoever holds no leash has something to say of this kind.
+            // Shims have connections of their own.
             ToGuard::Shim(_) => {}
         }
     }
 }
 
-/// Looks at a line. The rules are compiled at the first one: that takes milliseconds which a start need not wait for.
-/// Rules that cannot be compiled are told by the driver; here the output is kept and nothing sighted.
+/// Scans a line. The rules are compiled at the first line: that takes milliseconds, which a start need not wait for.
+/// The supervisor reports rules that do not compile; here the output is kept and nothing is sighted.
 fn look(
     scanner: &mut Option<Option<Scanner>>,
     rules: &[ScanRule],

@@ -1,17 +1,13 @@
 //! When the guard reports.
 
-/// A report comes at least this often.
 pub(super) const REPORT_MS: u64 = 5000;
 
-/// When a report is due, and what it will say was done.
 #[derive(Debug)]
 pub(crate) struct ReportSchedule {
     pub(super) reported: u64,
-    /// Before this moment a change waits.
     pub(super) free_at: u64,
     pub(super) changed: bool,
     pub(super) output: u64,
-    /// When lost output may be told again.
     pub(super) loss_at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Looks at the ranks.
+//! Samples of the ranks.
 
 use super::Guard;
 use crate::guard::connection::DriverConnection;
@@ -7,7 +7,8 @@ use crate::guard::protocol::FromGuard;
 use crate::guard::tree::TreePhase;
 
 impl Guard {
-    /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.
+    /// Ends a window of the ranks' counters. If the supervisor is slow to read, the sample is skipped: another
+    /// follows.
     pub(super) fn look_at_ranks(&mut self, now: u64) {
         if !self.watches() || now < self.look_due() {
             return;
@@ -37,12 +38,10 @@ impl Guard {
         }
     }
 
-    /// When a window may end.
     pub(super) fn look_due(&self) -> u64 {
         self.nodes.as_ref().map_or_else(|| self.pulses.due(), |nodes| nodes.due)
     }
 
-    /// Ranks run that can be looked at.
     pub(super) fn watches(&self) -> bool {
         self.launched && !self.frozen && self.tree.end == TreePhase::Running
     }

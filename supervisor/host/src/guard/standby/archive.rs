@@ -1,12 +1,12 @@
-//! An archive of one file, from which an interpreter imports.
+//! A ZIP archive of one file, from which an interpreter imports.
 
-/// A ZIP archive of one stored file.
+/// Builds a ZIP archive of one stored file.
 ///
 /// Format: PKWARE APPNOTE 6.3.10, 4.3.7, 4.3.12 and 4.3.16.
 pub(super) fn archive(name: &str, content: &[u8]) -> Vec<u8> {
     let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
     let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
-    // Version, flags, method, time and date (1980-01-01), then what both headers have.
+    // Version, flags, method, time and date (1980-01-01), then what both headers share.
     let mut common: Vec<u8> = [20_u16, 0, 0, 0, 33].iter().flat_map(|n| n.to_le_bytes()).collect();
     common.extend(
         [crc32fast::hash(content), size, size]

@@ -1,4 +1,4 @@
-//! One interpreter that waits: its start, what it is told, and what it says.
+//! A standby interpreter: its start and its messages.
 
 use super::cold;
 use crate::guard::setup::pipe;
@@ -18,55 +18,49 @@ use std::time::{Duration, Instant};
 use supervise_core::event::StandbyResult;
 use supervise_core::id::ProcRef;
 
-/// An interpreter that waits needs a moment to look at the files that count, and more where others have the processors; one that imports is in the
-/// middle of a module. A new one would take longer.
+/// How long a standby interpreter may take to continue: it checks the files that matter, other processes may use the
+/// CPU, and one that imports first finishes a module. Starting a new one would take longer.
 pub(super) const GOES_WITHIN: Duration = Duration::from_secs(10);
-/// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
-/// write no file.
+/// CPU time within which an interpreter must report that it waits. One that does not would soon run the trainer;
+/// until then it cannot write files.
 const WAITS_WITHIN_CPU: Duration = Duration::from_millis(500);
-/// A process that was killed is gone within this.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
-/// Its output is looked at this often while it is waited for.
 const LOOK: Duration = Duration::from_millis(50);
-/// Longest line of an interpreter.
 const LINE: usize = 64 << 10;
 
-/// An interpreter that waits.
 #[derive(Debug)]
 pub(super) struct StandbyInterpreter {
     pub(super) argv: Vec<String>,
     pub(super) started: SpawnedProcess,
-    /// Its limit for files, which it has not before it said that it waits.
+    /// Its file size limit, lifted once it has reported that it waits.
     files_limit: Rlimit,
     pub(super) output: OwnedFd,
     pub(super) channel: UnixStream,
     heard: Vec<u8>,
 }
 
-/// A word of an interpreter.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StandbyMessage {
     Waits(bool),
-    /// All is imported.
     Ready(serde::de::IgnoredAny),
     Goes(bool),
     Cold(String),
-    /// The same would come of it again.
+    /// Trying again would have the same result.
     Unfit(String),
 }
 
-/// No word of an interpreter: none came in time, or it is gone, or it speaks another language.
+/// Why no message was received: none came in time, or it has exited or sent an invalid one.
 pub(super) enum NoWord {
     Yet,
     Gone,
 }
 
-/// Its answer came in time: until it hears this, it runs nothing of the trainer.
+/// Sent after its answer came in time: until then, it runs nothing of the trainer.
 #[derive(Debug, Serialize)]
 struct RunOrder {
     run: bool,
-    /// It is forked for what this process's Ray starts, as long as that lives.
+    /// Forked for the workers of this process's Ray, as long as that runs.
     beside: Option<i32>,
 }
 
@@ -76,10 +70,10 @@ struct GoOrder<'a> {
     cwd: &'a str,
 }
 
-/// Starts one with this environment.
+/// Starts an interpreter with this environment.
 ///
 /// # Errors
-/// No process or pipe can be made.
+/// No process or pipe can be created.
 pub(super) fn start_one(argv: &[String], cwd: &str, env: &[(String, String)]) -> io::Result<StandbyInterpreter> {
     let program = SpawnProgram::new(argv, env, Some(cwd))?;
     let (output, writer) = pipe()?;
@@ -92,7 +86,7 @@ pub(super) fn start_one(argv: &[String], cwd: &str, env: &[(String, String)]) ->
         dies_with_creator: true,
         gate: None,
     };
-    // It inherits that it can write no file. Nothing is written here meanwhile.
+    // It inherits a file size limit of zero. We write no file meanwhile.
     let files_limit = getrlimit(Resource::Fsize);
     let none = Rlimit {
         current: Some(0),
@@ -119,7 +113,6 @@ pub(super) fn say(channel: &mut UnixStream, words: &impl Serialize) -> io::Resul
 }
 
 impl StandbyInterpreter {
-    /// It has not used the time yet in which it would have spoken.
     pub(super) fn may_speak(&self) -> bool {
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
         let a_second = ticks.and_then(|t| u64::try_from(t).ok()).unwrap_or(100);
@@ -127,13 +120,12 @@ impl StandbyInterpreter {
         proc_stat(self.started.pid).is_some_and(|s| u128::from(s.cpu) < most)
     }
 
-    /// It may write files as if it had just been started.
     pub(super) fn unlimit(&self) -> io::Result<()> {
         prlimit(Pid::from_raw(self.started.pid), Resource::Fsize, self.files_limit)?;
         Ok(())
     }
 
-    /// Asks it to go on as this worker; an error says why it does not.
+    /// Asks it to become this worker; an error says why it does not.
     pub(super) fn ask(
         &mut self,
         argv: &[String],
@@ -146,7 +138,7 @@ impl StandbyInterpreter {
             let moved = moved.and_then(|mut f| f.write_all(self.started.pid.to_string().as_bytes()));
             moved.map_err(|e| cold(format!("it cannot be moved into the cgroup: {e}")))?;
         }
-        // One that is gone left its reason: it is read with the answer.
+        // If it has exited, it left a reason, which is read with the answer.
         let _ = say(&mut self.channel, &GoOrder { argv, cwd });
         Ok(())
     }
@@ -168,15 +160,15 @@ impl StandbyInterpreter {
         }
     }
 
-    /// The word that it runs as the worker; one that does not take it runs nothing.
+    /// Lets it run as the worker; without this message it runs nothing.
     pub(super) fn run(&mut self, beside: Option<i32>) -> Result<(), StandbyResult> {
         say(&mut self.channel, &RunOrder { run: true, beside }).map_err(|e| cold(format!("it is gone: {e}")))
     }
 
-    /// Nobody reads its output before it is a worker: one whose imports print more than fits would wait for ever.
+    /// Its output has no reader before it is a worker: if its imports print more than fits, it would block forever.
     fn is_heard(&self) -> Result<(), String> {
         let printed = rustix::io::ioctl_fionread(&self.output).unwrap_or(0);
-        // Each piece may begin a page of the pipe: half of what it holds is sure to fit.
+        // Each write may start a new page of the pipe; half of its capacity is certain to fit.
         let fits = fcntl(&self.output, FcntlArg::F_GETPIPE_SZ).map_or(0, |size| size / 2);
         if u64::try_from(fits).is_ok_and(|fits| printed <= fits) {
             return Ok(());
@@ -184,7 +176,6 @@ impl StandbyInterpreter {
         Err(format!("its imports print more than {fits} bytes"))
     }
 
-    /// Its next word until then.
     pub(super) fn word(&mut self, until: Instant) -> Result<StandbyMessage, NoWord> {
         loop {
             if let Some(at) = self.heard.iter().position(|b| *b == b'\n') {
@@ -207,12 +198,12 @@ impl StandbyInterpreter {
         }
     }
 
-    /// It lives as long as this process, which keeps its channel, and hears nothing more.
+    /// Keeps it as long as this process runs; it gets no more messages.
     pub(super) fn keep(self) {
         let _ = (self.channel.into_raw_fd(), self.output.into_raw_fd());
     }
 
-    /// Kills it. One that lasts is a descendant like others: the tree is not gone before it is.
+    /// Kills it. If it does not exit, the tree waits for it like for any descendant.
     pub(super) fn end(self) {
         let Some(ProcRef { pid, start }) = kill_all_of(self.started.pid) else {
             return;
@@ -228,7 +219,7 @@ impl StandbyInterpreter {
     }
 }
 
-/// Kills a process and what descends from it; `None` if it is gone.
+/// Kills a process and its descendants; `None` if it has exited.
 pub(super) fn kill_all_of(pid: i32) -> Option<ProcRef> {
     let top = proc_stat(pid)?.proc_ref();
     for below in list_descendants(pid) {

@@ -1,26 +1,24 @@
-//! The workers of a driver's own Ray: one interpreter that imports ahead what they imported, to be forked for each.
+//! The workers of a driver's own Ray: one interpreter that pre-imports what they imported, to be forked for each.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The process without which a worker ends; Ray's library reads it as it is loaded. Where that is done ahead there is no raylet yet: it
-/// is the driver then, with which the raylet comes and goes, and without which the tree is ended.
+/// PID of the process that a Ray worker exits with; Ray's library reads it when it is loaded. A pre-importing
+/// interpreter loads it before there is a raylet, so it names the driver: the raylet runs as long as the driver does,
+/// and without the driver the tree is killed.
 pub(super) const RAYLET: &str = "RAY_RAYLET_PID";
-/// Set by the shell through which Ray starts a worker.
 const OF_SHELLS: &[&str] = &["_", "OLDPWD", "PWD", "SHLVL"];
 
-/// Start of the interpreter that is forked, as the workers before were started.
+/// How to start the interpreter that is forked, taken from the previous workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkersOfRay {
-    /// Interpreter and script.
     pub argv: Vec<String>,
-    /// Variables that all of them had, and that the driver was not given, or not so.
+    /// Variables that all of them had, and the driver lacked or had with another value.
     pub set: Vec<(String, String)>,
-    /// Variables that the driver was given, and they had not.
     pub unset: Vec<String>,
-    /// Variables that were not the same in all of them.
     pub differs: Vec<String>,
-    /// Imports that all of them made, in the order of the one that made the most, as an attempt notes them.
+    /// Imports that all of them made, in the order of the worker with the most, in the format of the recorded
+    /// imports.
     pub imports: String,
 }
 
@@ -40,7 +38,7 @@ impl<'a> Noted<'a> {
         }
     }
 
-    /// A variable's values between two imports; `None` where it was unset.
+    /// A variable's values between two imports; `None` if it was unset.
     fn changed(&self, key: &str) -> Vec<Option<&'a str>> {
         let value = |line: &&'a str| match line.split_once(' ')? {
             ("e", rest) => rest.split_once('=').filter(|(k, _)| *k == key).map(|(_, v)| Some(v)),
@@ -51,7 +49,7 @@ impl<'a> Noted<'a> {
     }
 }
 
-/// An import's line, whether it was made inside of another one or not.
+/// An import's line, whether or not it was nested in another import.
 fn without_depth(line: &str) -> &str {
     line.strip_prefix("i ")
         .or_else(|| line.strip_prefix("j "))
@@ -59,7 +57,7 @@ fn without_depth(line: &str) -> &str {
 }
 
 impl WorkersOfRay {
-    /// Takes in the variables by which workers were refused: they are not the same in each attempt.
+    /// Adds the variables for which workers were refused: they differ between attempts.
     pub fn refused(&mut self, notes: &str) {
         for key in notes.lines().filter_map(|line| line.strip_prefix("v ")) {
             self.set.retain(|(k, _)| k != key);
@@ -71,10 +69,11 @@ impl WorkersOfRay {
     }
 }
 
-/// The workers that Ray started, from an attempt's notes; `None` where there are none, or not of one kind. `given`: the variables with
-/// which that attempt's driver was started.
+/// The workers that Ray started, from an attempt's recorded imports; `None` if there are none, or several kinds.
+/// `given`: the variables with which that attempt's driver was started.
 ///
-/// Format: lines of `sitecustomize.py`, a worker's behind `w<pid> ` (`ray.py`); a NUL stands for a line's end in a variable.
+/// Format: lines of `sitecustomize.py`; a worker's have the prefix `w<pid> ` (`ray.py`). A NUL stands for a newline
+/// in a variable.
 pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<WorkersOfRay> {
     let mut all: BTreeMap<&str, Noted<'_>> = BTreeMap::new();
     for line in notes.lines() {
@@ -83,7 +82,7 @@ pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<Workers
         }
     }
     let most = all.values().max_by_key(|w| w.lines.len())?;
-    // Those that Ray holds ready have not been told yet whose they are.
+    // Skips idle workers that Ray has not assigned yet.
     let alike: Vec<&Noted<'_>> = all.values().filter(|w| w.lines.len() * 2 >= most.lines.len()).collect();
     if most.argv.len() != 2 || alike.iter().any(|w| w.argv != most.argv) {
         return None;
@@ -107,7 +106,7 @@ pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<Workers
             _ => {}
         }
     }
-    // Imports that all of them made, and what changed for these in all.
+    // Imports that all of them made, and what these changed overall.
     let lines: Vec<BTreeSet<&str>> = alike
         .iter()
         .map(|w| w.lines.iter().map(|l| without_depth(l)).collect())
@@ -140,7 +139,7 @@ pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<Workers
     })
 }
 
-/// The driver's own notes among all of an attempt.
+/// The driver's own lines among all those of an attempt.
 pub fn own_notes(notes: &str) -> String {
     let own = |line: &&str| !line.starts_with('w') && !line.starts_with("v ");
     notes

@@ -1,8 +1,8 @@
-//! A term and its holder's word appear at one moment: they are written under another name and renamed.
+//! Creates a term together with its holder file: both are written under another name and renamed.
 //!
-//! A winner that is killed between the two would leave a term without a word, and whoever comes next would have to wait as long
-//! as for a holder that cannot be seen. Not every file system renames without replacing (NFS does not): there the directory
-//! comes first and its contents after it.
+//! If a winner was killed between two steps, it would leave a term without a holder, and the next supervisor would
+//! have to wait as long as for a holder that cannot be seen. Not every file system can rename without replacing (NFS
+//! cannot): there the directory is created first, and its contents after it.
 
 use super::HeldLease;
 use crate::disk::{random, sync_dir};
@@ -13,20 +13,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 
-/// How the name of a draft begins; random digits follow.
 const DRAFT: &str = ".draft-";
-/// Random bytes in the name of a draft.
 const RANDOM: usize = 8;
 
-/// How a draft became a term.
 enum Placed {
     Won,
     Taken,
-    /// This file system cannot.
+    /// This file system cannot do it.
     Impossible,
 }
 
-/// Makes the directory of the lease's term with its holder in it. `false`: it is there already.
+/// Creates the directory of the lease's term with its holder in it. Returns false if it exists already.
 ///
 /// # Errors
 /// The system's; nothing is left then.
@@ -37,11 +34,11 @@ pub(super) fn place(lease: &mut HeldLease) -> io::Result<bool> {
     let placed = lease.write_into(&draft).and_then(|()| rename(&draft, &own));
     let won = match placed {
         Ok(Placed::Won) => {
-            // As durable as this file system makes it: a term that a power loss takes back was of that boot.
+            // As durable as this file system makes it: a term lost in a power failure belonged to the old boot.
             let _ = sync_dir(&lease.dir);
             true
         }
-        // The winner of this term removed it, as one of those that came too late.
+        // The winner of this term removed our draft as a late one.
         Err(e) if e.kind() == io::ErrorKind::NotFound && lease.dir.exists() => false,
         Ok(Placed::Taken) => {
             let _ = fs::remove_dir_all(&draft);
@@ -66,18 +63,18 @@ fn create(dir: &Utf8Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(dir)
 }
 
-/// An entry there is not replaced, be it empty.
+/// An existing entry is not replaced, not even an empty one.
 fn rename(draft: &Utf8Path, own: &Utf8Path) -> io::Result<Placed> {
     match renameat_with(CWD, draft.as_std_path(), CWD, own.as_std_path(), RenameFlags::NOREPLACE) {
         Ok(()) => Ok(Placed::Won),
         Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(Placed::Taken),
         Err(Errno::NOENT) => Err(io::ErrorKind::NotFound.into()),
-        // What is refused for another reason shows again at the next step.
+        // Any other refusal shows again in the next step.
         Err(_) => Ok(Placed::Impossible),
     }
 }
 
-/// The directory first: it decides who won.
+/// Creates the directory first: it decides who won.
 fn in_place(lease: &mut HeldLease, own: &Utf8PathBuf) -> io::Result<bool> {
     match create(own) {
         Ok(()) => {}
@@ -85,14 +82,13 @@ fn in_place(lease: &mut HeldLease, own: &Utf8PathBuf) -> io::Result<bool> {
         Err(e) => return Err(e),
     }
     if let Err(e) = lease.write_into(own) {
-        // A term without a word of its winner would be waited for.
+        // A term without a holder file would be waited for.
         let _ = fs::remove_dir_all(own);
         return Err(e);
     }
     Ok(true)
 }
 
-/// Removes what those left who were killed, or were not fast enough.
 fn remove_drafts(dir: &Utf8Path) {
     let is_draft = |name: &str| {
         name.strip_prefix(DRAFT)
@@ -100,7 +96,6 @@ fn remove_drafts(dir: &Utf8Path) {
     };
     for entry in dir.read_dir_utf8().into_iter().flatten().flatten() {
         if is_draft(entry.file_name()) && entry.file_type().is_ok_and(|t| t.is_dir()) {
-            // One that stays harms nobody.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! The lease in directories of its own: won, lost, waited for, and what others put there.
+//! The lease in test directories: won, lost, waited for, and with unexpected contents.
 
 use super::*;
 use crate::io_worker::temp_dir;
@@ -9,7 +9,6 @@ pub(super) fn claim(ttl: u64) -> LeaseClaim {
     own_claim(Ms(ttl), Ms(0), Term(0))
 }
 
-/// Of another process that lives.
 fn parents(ttl: u64) -> LeaseClaim {
     let pid = nix::unistd::getppid().as_raw();
     let start = crate::process::proc_stat(pid).unwrap().start;
@@ -19,7 +18,7 @@ fn parents(ttl: u64) -> LeaseClaim {
     }
 }
 
-/// A process of another pid namespace on the same kernel, under the same host name.
+/// A process of another PID namespace on the same kernel, under the same host name.
 fn elsewhere(ttl: u64) -> LeaseClaim {
     let mut claim = claim(ttl);
     claim.seat.pid_ns += 1;

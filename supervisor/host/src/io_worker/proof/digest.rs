@@ -1,7 +1,7 @@
-//! The digests that Megatron lists in `integrity.json`, compared with the bytes of the files beside it.
+//! Compares the digests that Megatron lists in `integrity.json` with the bytes of the files beside it.
 //!
-//! They are no CRC-32, so each file is read a second time; only where somebody asked Megatron for them, and only for a proof of
-//! every byte.
+//! They are not CRC-32, so each file is read a second time; only if the user enabled them in Megatron, and only for a
+//! proof of every byte.
 
 use super::super::files::open_file;
 use super::ProofRequest;
@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
-/// Bytes read at once.
 const CHUNK: usize = 512 << 10;
 
-/// Adds what does not have its digest: to the report on the file, or to that on the list where the file was not looked into.
+/// Adds mismatches: to the report on the file, or to the report on the list if the file was not read.
 pub(super) fn compare(
     root: &Utf8Path,
     wishes: &[ProofRequest<'_>],
@@ -42,7 +41,7 @@ pub(super) fn compare(
                     let detail = format!("the SHA-256 of {name} is {found}, and integrity.json says {wanted}");
                     Finding::error("integrity_mismatch", Verdict::Damaged, detail)
                 }
-                // A file that is not there, or cannot be read, is told where it is missed.
+                // A file that is missing or unreadable is reported where it is required.
                 _ => continue,
             };
             let of = |(n, _): &(usize, FileReport)| wishes.get(*n).is_some_and(|w| w.need.path == file);
@@ -54,7 +53,6 @@ pub(super) fn compare(
     }
 }
 
-/// The digest of a file; none where reading was called off.
 fn sha256(path: &Utf8Path, cancelled: &AtomicBool) -> io::Result<Option<String>> {
     let mut file = open_file(path)?;
     let (mut sum, mut chunk) = (Sha256::new(), vec![0; CHUNK]);

@@ -1,7 +1,8 @@
-//! The folded state on disk, beside the journals: never trusted over them, only for as long as they are what they were.
+//! The replayed state on disk, beside the journals: used only as long as they are unchanged.
 //!
-//! It names the last line that it holds. Where that line stands at its place, byte for byte, and the files of the terms before have
-//! their lengths, what follows is folded on; otherwise it is as if it were not there, and the next supervisor writes another one.
+//! It names the last line that it includes. If that line is in its place, byte for byte, and the files of earlier
+//! terms have their lengths, only what follows is replayed; otherwise the snapshot is ignored, and the next
+//! supervisor writes a new one.
 
 use super::super::files::{FileSource, open_file};
 use super::super::write::{PRIVATE, write_whole};
@@ -12,20 +13,18 @@ use std::io::Read;
 use supervise_checkpoint::ByteSource;
 use supervise_core::journal::{seal, sum, unseal};
 
-/// Its name in the run directory.
 const NAME: &str = "snapshot.json";
-/// Changes whenever records fold to another state than before.
+/// Increase this whenever the same records replay to a different state.
 const VERSION: u32 = 4;
-/// A larger one is none of ours.
 const LIMIT: u64 = 64 << 20;
-/// It is written anew after so many bytes of journal, or so many times its own size.
+/// It is rewritten after this many bytes of journal, or a multiple of its own size.
 const EVERY: u64 = 256 << 10;
 const TIMES: u64 = 4;
 
 #[derive(Serialize, Deserialize)]
 struct SnapshotFile<F> {
     version: u32,
-    /// The release that folded it: another one folds for itself.
+    /// The release that wrote it: another one ignores it.
     by: String,
     folded: F,
 }
@@ -35,7 +34,6 @@ fn path(run_dir: &Utf8Path) -> Utf8PathBuf {
 }
 
 impl ReplayedState {
-    /// Content of the snapshot, where it fits these files.
     pub(super) fn restored(run_dir: &Utf8Path, files: &[TermFile]) -> Option<Self> {
         let mut bytes = Vec::new();
         let file = open_file(&path(run_dir)).ok()?;
@@ -48,7 +46,7 @@ impl ReplayedState {
         Some(folded)
     }
 
-    /// Returns true if the journals are those that were folded, as far as they were.
+    /// Returns true if the part of the journals that was replayed is unchanged.
     pub(super) fn fits(&self, files: &[TermFile]) -> bool {
         if self.at.term == 0 {
             return true;
@@ -65,7 +63,7 @@ impl ReplayedState {
         self.stands_in(&file.path).unwrap_or(false)
     }
 
-    /// Returns true if the last line that was folded stands at its place.
+    /// Returns true if the last replayed line is in its place.
     fn stands_in(&self, path: &Utf8Path) -> Option<bool> {
         let file = FileSource::open(path).ok()?;
         let len = self.at.offset.checked_sub(self.last.at)?.checked_sub(1)?;
@@ -83,14 +81,14 @@ impl ReplayedState {
         Some(line.pop()? == b'\n' && sum(&line) == self.last.sum)
     }
 
-    /// Writes it where enough was folded since the last one; `now`: where anything was. One that cannot be written is done without.
+    /// Writes the snapshot if enough was replayed since the last one; `now`: if anything was. A failure does no harm.
     pub(in super::super) fn save(&mut self, run_dir: &Utf8Path, now: bool) {
         let due = if now {
             1
         } else {
             EVERY.max(self.saved_size.saturating_mul(TIMES))
         };
-        // A line that was passed over has no checksum to know it by.
+        // A skipped line has no checksum to recognize it by.
         if self.unsaved < due || self.at.offset == 0 || self.last.sum == 0 {
             return;
         }

@@ -59,7 +59,6 @@ fn begins(term: u32) -> JournalRecord {
     })
 }
 
-/// A run of two terms, the second with so many marks.
 fn run(dir: &Utf8Path, marks: u64) -> Utf8PathBuf {
     fs::create_dir_all(dir.join("journal")).unwrap();
     fs::write(
@@ -86,14 +85,13 @@ fn append(path: &Utf8Path, bytes: &[u8]) {
         .unwrap();
 }
 
-/// Its state without a snapshot, which must be the same.
 fn afresh(dir: &Utf8Path) -> ReplayedState {
     let mut all = ReplayedState::default();
     all.go_on(&term_files(dir).unwrap(), &mut quiet()).unwrap();
     all
 }
 
-/// Parts read of the journals, and which of them are new.
+/// The state, and how many journal bytes were not in the snapshot.
 fn with_snapshot(dir: &Utf8Path) -> (ReplayedState, u64) {
     let mut read = 0;
     let folded = ReplayedState::of(dir, &mut |done, _| read = done).unwrap();
@@ -133,7 +131,7 @@ fn a_snapshot_and_what_follows_are_the_whole_and_only_that_is_read() {
     assert_eq!(folded.state.progress.mark, Some(Step(5000)));
     let known: Vec<u32> = folded.attempts().iter().map(|b| b.attempt.0).collect();
     assert_eq!(known, [1, 2]);
-    // A third term begins: what stands in it is folded on.
+    // A third term begins: its records are replayed on top.
     fs::write(dir.join("journal/3.jsonl"), line(3, 1, &begins(3))).unwrap();
     same(&with_snapshot(&dir).0, &afresh(&dir));
 }
@@ -260,7 +258,7 @@ fn pieces_of_the_journals_are_all_of_them() {
     assert_eq!(lines(&dir, second).unwrap().0, second);
 }
 
-/// Two attempts at six steps, as a release wrote them that recorded every scan as a whole.
+/// Two attempts at six steps, written by a release that recorded every scan as a whole.
 const OLD: &[u8] = include_bytes!("../../../../../tests/fixtures/journals/whole_scans.jsonl");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Content of a step: shards that are cut anew, states of ranks, files that are copied.
+//! Content of a step: shards to reshard, states of ranks, files to copy.
 
 use super::NotCut;
 use crate::io_worker::files::{FileSource, walk};
@@ -10,32 +10,28 @@ use supervise_checkpoint::small_files::{read_fsdp_config, read_text};
 use supervise_checkpoint::{FileKind, InspectLimits};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 
-/// The file that tells how many ranks saved a role.
+/// The file that holds the number of ranks that saved a role.
 const CONFIG: &str = "fsdp_config.json";
 
-/// A step's files, each by its path in it.
+/// A step's files, each by its path in the step.
 #[derive(Debug, Default)]
 pub struct StepContent {
-    /// Ranks that saved it.
     pub world: u64,
-    /// Groups of files that are cut anew: their common beginning, up to the number of ranks.
+    /// Groups of files to reshard: their common prefix, up to the number of ranks.
     pub cut: Vec<String>,
-    /// Groups of files with the state of a rank, which is that of no tensor.
+    /// Groups of files with per-rank state that is not part of a tensor.
     pub states: Vec<String>,
-    /// The place in the data is kept for each rank (`data_R.pt`).
+    /// There is a dataloader position for each rank (`data_R.pt`).
     pub data: bool,
-    /// Directories of roles that FSDP1 saved.
     pub first: Vec<Utf8PathBuf>,
-    /// Files that tell how many ranks there are.
     pub configs: Vec<Utf8PathBuf>,
-    /// Others, with their lengths.
     pub others: Vec<(Utf8PathBuf, u64)>,
 }
 
-/// The files of a step.
+/// Reads which files a step has.
 ///
 /// # Errors
-/// Files that are missing, or of which no others can be made.
+/// Files that are missing, or that cannot be resharded.
 pub fn of(dir: &Utf8Path) -> Result<StepContent, NotCut> {
     let mut facts: Vec<FileFact> = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| NotCut::machine(format!("{dir}: {e}")))?;
@@ -111,7 +107,7 @@ fn shard(path: &str) -> Option<(&str, u64, u64)> {
 }
 
 impl StepContent {
-    /// Notes which roles FSDP1 saved: its optimizer is kept in pieces of parameters that are glued together.
+    /// Notes which roles FSDP1 saved: its optimizer state is split as flat parameters.
     fn first_fsdp(&mut self, dir: &Utf8Path) -> Result<(), NotCut> {
         for config in &self.configs {
             let file = dir.join(config);
@@ -132,10 +128,10 @@ impl StepContent {
         Ok(())
     }
 
-    /// Refuses numbers of ranks between which nothing can be carried over.
+    /// Refuses numbers of ranks that cannot be converted.
     ///
     /// # Errors
-    /// FSDP1, and one rank alone before or after.
+    /// FSDP1 with a single rank before or after.
     pub(super) fn is_possible(&self, dir: &Utf8Path, world: u64) -> Result<(), NotCut> {
         match self.first.first() {
             Some(role) if self.world == 1 || world == 1 => Err(refused(format!(
@@ -147,7 +143,7 @@ impl StepContent {
         }
     }
 
-    /// The group of the model beside a group that is an optimizer of FSDP1; `None`: it is none.
+    /// The model's group that belongs to an FSDP1 optimizer's group; `None`: it is not one.
     pub(super) fn model_of_flat(&self, group: &str) -> Option<String> {
         let group = Utf8Path::new(group);
         let role = group.parent().unwrap_or(Utf8Path::new(""));
@@ -155,7 +151,6 @@ impl StepContent {
         is_it.then(|| role.join("model").into_string())
     }
 
-    /// Name of a rank's file.
     pub(super) fn name(group: &str, world: u64, rank: u64) -> String {
         format!("{group}_world_size_{world}_rank_{rank}")
     }
@@ -181,7 +176,7 @@ impl StepContent {
         out
     }
 
-    /// A file that tells the number of ranks, telling the new one, and its permissions.
+    /// The contents of a file with the number of ranks, changed to the new one, and its permissions.
     pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<(Vec<u8>, u32), NotCut> {
         let file = dir.join(path);
         let (source, _) = judged(&file)?;
@@ -201,7 +196,6 @@ impl StepContent {
     }
 }
 
-/// What a file says of the ranks, judged as in a proof.
 fn judged(file: &Utf8Path) -> Result<(FileSource, FsdpConfig), NotCut> {
     let source = FileSource::open(file).map_err(|e| NotCut::machine(format!("{file}: {e}")))?;
     let said = read_fsdp_config(&source, &InspectLimits::default()).map_err(|f| damaged(file, &f))?;

@@ -1,4 +1,4 @@
-//! The new step: written beside, looked at as any reader would, renamed.
+//! Writes the resharded step: to a staging path, checked as any reader would, then renamed.
 
 use super::content::StepContent;
 use super::{NotCut, begun};
@@ -16,29 +16,26 @@ use supervise_weights::reshard::{self, ReshardPlan, ReshardSource};
 use supervise_weights::write::WriteError;
 use supervise_weights::{ModelError, OutputSink, SharedSource};
 
-/// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
-/// More threads than these bring nothing: the disk is what is waited for.
+/// More threads do not help: the disk is the limit.
 const THREADS: usize = 8;
 
-/// The result.
+/// Result of a reshard.
 #[derive(Debug, Clone, Copy)]
 pub struct ReshardStats {
-    /// Files of the new step.
     pub files: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Bytes of the source that were compared with their checksums.
     pub checked: u64,
-    /// Time from the first byte to the last.
+    /// Duration, from the first byte to the last.
     pub took: Duration,
 }
 
-/// How far it is: bytes written, of so many. What ends it gives `Break`.
+/// Receives the bytes written and the total; cancels with `Break`.
 pub type WriteProgressFn<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 
-/// Files of `torch.save` of all ranks, looked into and open.
+/// Open `torch.save` files of all ranks, with their contents parsed.
 struct SourceShards {
     shards: Vec<FsdpShard>,
     sources: Vec<Box<SharedSource>>,
@@ -78,7 +75,6 @@ fn opened(path: &Utf8Path) -> Result<FileSource, NotCut> {
     })
 }
 
-/// Open files of the new directory.
 struct OpenOutputs(Vec<OutputFile>);
 
 impl OutputSink for OpenOutputs {
@@ -87,7 +83,7 @@ impl OutputSink for OpenOutputs {
     }
 }
 
-/// Files of one kind, with what they are made of.
+/// Files of one kind, with their sources.
 struct ShardGroup {
     from: SourceShards,
     plan: ReshardPlan,
@@ -99,10 +95,10 @@ impl ShardGroup {
     }
 }
 
-/// Cuts everything anew and gives it its name.
+/// Reshards everything and renames it to its final name.
 ///
 /// # Errors
-/// A source whose bytes are wrong, or whose form for other ranks is not known; a target that cannot be made.
+/// A source with wrong bytes, or one that cannot be resharded; a target that cannot be created.
 pub fn all(
     dir: &Utf8Path,
     target: &Utf8Path,
@@ -173,7 +169,6 @@ pub fn all(
     }
 }
 
-/// Files that are not put together as tensors of a mesh are.
 #[derive(Clone, Copy, Default)]
 struct Others<'a> {
     flat: Option<&'a FlatParams>,
@@ -201,7 +196,7 @@ fn planned(
     reshard::plan(source(from, all, others), world, name).map_err(|e| at(dir, &e))
 }
 
-/// The place in the data: one for all, because all ranks are at the same.
+/// The dataloader position: one for all, because all ranks are at the same position.
 fn data(dir: &Utf8Path, content: &StepContent, world: u64, limits: &InspectLimits) -> Result<ShardGroup, NotCut> {
     let names: Vec<String> = (0..content.world).map(|r| format!("data_{r}.pt")).collect();
     let mut from = SourceShards::open(dir, &names, limits)?;
@@ -232,7 +227,6 @@ fn at(dir: &Utf8Path, problem: &ModelError) -> NotCut {
     ))
 }
 
-/// A step that is being written.
 struct New<'a> {
     dir: &'a Utf8Path,
     out: &'a OutputDir,
@@ -243,7 +237,7 @@ struct New<'a> {
 }
 
 impl New<'_> {
-    /// Gives the number of files, how many bytes of the source were compared, and how many the states of the ranks take.
+    /// Returns the number of files, the source bytes compared, and the size of the per-rank states.
     fn fill(&mut self, groups: &[ShardGroup], content: &StepContent, world: u64) -> Result<(u64, u64, u64), NotCut> {
         let (mut files, mut checked, mut states) = (0, 0, 0);
         for group in groups {
@@ -252,7 +246,8 @@ impl New<'_> {
         }
         for group in &content.states {
             for rank in 0..world {
-                // An archive bears the name of its file: a copy would say that it belongs elsewhere. One at a time: there may be thousands.
+                // An archive contains the name of its file, so a plain copy would have the wrong one. One at a time:
+                // there may be thousands.
                 let name = format!("{}.pt", StepContent::name(group, content.world, rank % content.world));
                 let from = SourceShards::open(self.dir, &[name], self.limits)?;
                 let plan = planned(self.dir, &from, Others::default(), 1, &|_| {
@@ -301,7 +296,7 @@ impl New<'_> {
         Ok(checked)
     }
 
-    /// Looks at a file as any reader would.
+    /// Checks a file as any reader would.
     fn judge(&self, name: &str, group: &ShardGroup) -> Result<(), NotCut> {
         let file = FileSource::open(&self.out.path().join(name)).map_err(|e| self.failed(&e))?;
         let found = inspect(FileKind::TorchZip, &file, &group.from.limits);
@@ -340,14 +335,13 @@ impl New<'_> {
     }
 }
 
-/// Threads that read and write.
 fn threads() -> usize {
     std::thread::available_parallelism()
         .map_or(1, NonZero::get)
         .min(THREADS)
 }
 
-/// A disk that is too full is told before anything is written.
+/// Reports a disk that is too full before anything is written.
 fn room(dir: &Utf8Path, want: u64) -> Result<(), NotCut> {
     let Ok(room) = crate::system::space(dir) else {
         return Ok(());

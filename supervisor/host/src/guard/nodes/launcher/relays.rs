@@ -1,7 +1,7 @@
-//! The launcher's side of the relays: one connection for each rank, and the rank's own place for output.
+//! The launcher's side of the relays: one connection per rank, and where the rank's output goes.
 //!
-//! A rank's words are written past its relay: the guard kills relays as it kills workers, and the words of one that failed on another
-//! node may still be on their way then.
+//! A rank's output is written past its relay: the guard kills relays as it kills workers, and the output of a rank
+//! that failed on another node may still be on its way then.
 
 use crate::address::{is_trusted, peer};
 use crate::guard::nodes::lines::Splitter;
@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use supervise_core::event::ExitStatus;
 
-/// Bytes of output that wait to be written: with more, `srun` is not read. The guard reads without end.
+/// Bytes of output waiting to be written; with more, `srun` is not read. The guard always keeps reading.
 const ROOM: usize = 4 << 20;
 
 pub(super) struct Relays {
@@ -25,21 +25,18 @@ pub(super) struct Relays {
     ranks: BTreeMap<u32, Rank>,
 }
 
-/// A rank, from the first word of it or of its relay.
 #[derive(Default)]
 struct Rank {
     relay: Option<Relay>,
     unwritten: VecDeque<u8>,
-    /// Nobody reads its output any more.
     is_deaf: bool,
     end: Option<ExitStatus>,
-    /// Its relay was told of the end.
     is_told: bool,
 }
 
 struct Relay {
     stream: UnixStream,
-    /// Its standard output, opened anew: its own may block.
+    /// Its standard output, reopened: the original may block.
     output: File,
     lines: Splitter,
     gone: bool,
@@ -78,7 +75,7 @@ impl Relay {
 }
 
 impl Rank {
-    /// Writes what can be written now, and tells of the end behind it.
+    /// Writes what can be written now, and the exit after it.
     fn flush(&mut self) {
         let Some(relay) = &mut self.relay else { return };
         while !self.is_deaf && !self.unwritten.is_empty() {
@@ -121,12 +118,11 @@ impl Relays {
         self.ranks.values().filter_map(|rank| rank.relay.as_ref())
     }
 
-    /// All have come.
     pub(super) fn are_complete(&self) -> bool {
         usize::try_from(self.count).is_ok_and(|count| self.come().count() >= count)
     }
 
-    /// All have come and gone; `late`: whoever has not come yet will not.
+    /// Returns true if all relays have connected and exited; `late`: relays that have not connected yet never will.
     pub(super) fn are_gone(&self, late: bool) -> bool {
         (late || self.are_complete()) && self.come().all(|relay| relay.gone)
     }
@@ -135,7 +131,6 @@ impl Relays {
         self.ranks.values().map(Rank::waiting).sum::<usize>() < ROOM
     }
 
-    /// Output of a relay that came has still to be written.
     pub(super) fn have_unwritten(&self) -> bool {
         let mut with = self.ranks.values().filter(|rank| rank.relay.is_some());
         with.any(|rank| rank.waiting() > 0)
@@ -152,7 +147,7 @@ impl Relays {
         }
     }
 
-    /// Takes new relays, and returns the signals that their ranks are sent.
+    /// Accepts new relays, and returns the signals to send to their ranks.
     pub(super) fn hear(&mut self) -> Vec<(u32, i32)> {
         while let Ok((stream, _)) = self.socket.accept() {
             if is_trusted(&stream)
@@ -202,14 +197,13 @@ impl Relays {
         }
     }
 
-    /// Tells a rank's end, the first time.
     pub(super) fn end(&mut self, rank: u32, status: ExitStatus) {
         if let Some(rank) = self.rank(rank) {
             rank.end.get_or_insert(status);
         }
     }
 
-    /// A rank's end will not be told: nothing is known but that.
+    /// Reports that a rank is lost: its exit status will never be known.
     pub(super) fn lose(&mut self, rank: u32, words: &str) {
         if self.rank(rank).is_some_and(|rank| rank.end.is_none()) {
             self.print(rank, format!("\n{words}\n").as_bytes());

@@ -16,12 +16,11 @@ fn pulse(rank: u32, cpu_ms: u64) -> RankPulse {
     }
 }
 
-/// Two nodes with a rank each, and the memory between launcher and guard.
+/// Two nodes with a rank each, and the memory shared by launcher and guard.
 struct Gang {
     windows: Windows,
     memory: File,
     gathering: NodeWindows,
-    /// Bytes on the network of whoever tells next.
     network: Option<u64>,
 }
 
@@ -76,7 +75,6 @@ fn what_a_node_tells_while_another_is_waited_for_is_added_up() {
     assert_eq!(gang.takes(31_000), None);
     gang.tells(1, 32_000, 20_000, 6000);
     let told = gang.takes(33_000).unwrap();
-    // As of ten seconds each.
     assert_eq!((cpu(&told), told.counts.over_ms), (vec![4000, 3000], 10_000));
     assert_eq!(told.counts.pulses[0].bytes, 40_000);
 }
@@ -89,7 +87,6 @@ fn a_network_that_a_node_could_not_count_is_known_again_in_the_next_window() {
         gang.tells(node, at, 10_000, 1);
         gang.takes(at + 1000).map(|told| told.counts.network)
     };
-    // Added up on its node, and over the nodes.
     for (first, second, at) in [(None, Some(7), 100_000), (Some(7), None, 200_000)] {
         assert_eq!(tells(0, at, first), None);
         assert_eq!(tells(0, at + 10_000, second), None);
@@ -106,14 +103,13 @@ fn a_node_that_tells_nothing_keeps_all_from_being_judged() {
         gang.tells(0, at, 10_000, 0);
         assert_eq!(gang.takes(at + 1000), None);
     }
-    // It comes back: what the other told is of the last half minute.
+    // It reports again: the other node's reports are from the last half minute.
     gang.tells(1, 201_000, 10_000, 0);
     assert!(gang.takes(202_000).is_some());
     gang.tells(1, 211_000, 10_000, 0);
     assert_eq!(gang.takes(212_000), None);
     gang.tells(0, 250_000, 10_000, 0);
     assert_eq!(gang.takes(251_000), None, "the other's is old");
-    // A rank of which nothing was told.
     gang.windows.end(1, "n2", 252_000, 10_000, Some(7));
     gang.windows.write(&gang.memory).unwrap();
     assert_eq!(gang.takes(253_000), None);
@@ -132,7 +128,6 @@ fn a_text_that_is_being_written_is_read_later() {
     assert!(gang.takes(22_000).is_some());
 }
 
-/// Ray's: as many on each node as it likes.
 #[test]
 fn processes_of_a_rank_are_told_each() {
     let process = |rank: u32, pid: i32, name: &str| RankPulse {
@@ -146,7 +141,7 @@ fn processes_of_a_rank_are_told_each() {
     let mut gang = Gang::new();
     gang.windows.add(0, process(0, 11, "raylet"));
     gang.tells(0, 20_000, 10_000, 1);
-    // The same number on another node is another process.
+    // The same PID on another node is another process.
     gang.windows.add(1, process(1, 11, "ray::Actor.step"));
     gang.windows.add(1, process(1, 12, "raylet"));
     gang.tells(1, 20_000, 10_000, 1);
