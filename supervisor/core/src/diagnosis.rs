@@ -3,6 +3,7 @@
 //! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
 //! something explains it. A class never decides alone: see `decide`.
 
+mod alive;
 pub mod evidence;
 mod exceptions;
 mod from_logs;
@@ -10,10 +11,12 @@ mod log_encoding;
 mod log_reader;
 mod log_verdict;
 mod patterns;
+mod raised;
 mod refine;
 mod reported_exits;
 mod root_cause;
 mod rules;
+mod runs;
 mod stall;
 mod steps;
 mod texts;
@@ -23,6 +26,7 @@ pub use log_encoding::LogDoubt;
 pub use log_reader::LogReader;
 pub(crate) use log_verdict::AT_START;
 pub use log_verdict::{Confidence, LogLine, LogVerdict};
+pub use raised::exception_name;
 pub use rules::{action, failure_rules, user_rules};
 
 use crate::diagnosis::evidence::better;

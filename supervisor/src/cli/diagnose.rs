@@ -8,7 +8,8 @@ use crate::render::diagnose::{DiagnoseView, words};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
 use supervise_core::diagnosis::LogReader;
 use supervise_core::policy::{Changes, rule};
 use supervise_core::rulebook::failure_line::FailureLine;
@@ -28,6 +29,10 @@ pub(super) const EXITS: [SuperviseExitCode; 5] = [
     SuperviseExitCode::Internal,
     SuperviseExitCode::Config,
 ];
+
+/// The wait for a process that writes to a pipe, and between two looks.
+const WRITER: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes read at once.
 const BLOCK: usize = 1 << 20;
@@ -95,6 +100,12 @@ fn rules(config: Option<Utf8PathBuf>, settings: SettingsFiles) -> Result<(Vec<Fa
 }
 
 fn open(log: &str) -> Result<Box<dyn Read>, CliError> {
+    if std::fs::metadata(log).is_ok_and(|meta| meta.file_type().is_fifo()) {
+        return match Pipe::open(log) {
+            Ok(pipe) => Ok(Box::new(pipe)),
+            Err(e) => Err(unreadable(log, &e)),
+        };
+    }
     let file = File::open(log).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => CliError::usage(format!("there is no log {log}")),
         _ => unreadable(log, &e),
@@ -112,6 +123,46 @@ fn open(log: &str) -> Result<Box<dyn Read>, CliError> {
             _ => Ok(Box::new(file)),
         },
         Err(e) => Err(unreadable(log, &e)),
+    }
+}
+
+/// A named pipe. One that nobody writes to would be waited for without an end.
+struct Pipe {
+    file: File,
+    opened: Instant,
+    written: bool,
+}
+
+impl Pipe {
+    fn open(log: &str) -> io::Result<Self> {
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(log)?;
+        Ok(Self {
+            file,
+            opened: Instant::now(),
+            written: false,
+        })
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.file.read(into) {
+                Ok(0) if !self.written && self.opened.elapsed() < WRITER => {}
+                Ok(0) if !self.written => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "it is a pipe that nobody writes to",
+                    ));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.written = true,
+                done => {
+                    self.written = true;
+                    return done;
+                }
+            }
+            std::thread::sleep(AGAIN);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::terminal::shown;
 use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
-use supervise_core::diagnosis::{LogLine, LogVerdict};
+use supervise_core::diagnosis::{LogDoubt, LogLine, LogVerdict, exception_name};
 use supervise_core::rulebook::failure_line::{FailureLine, said_of};
 use supervise_core::rulebook::taxonomy::{FailureClass, letter};
 
@@ -29,6 +29,8 @@ pub struct DiagnoseView {
     pub confidence: String,
     /// The line that shows it; `null`: the exit code does, or nothing.
     pub root: Option<LineView>,
+    /// The exception that the root line names, without its module; `null` if it names none.
+    pub exception: Option<String>,
     /// Later lines that it caused.
     pub cascade: Vec<LineView>,
     pub runner_up: Option<String>,
@@ -36,6 +38,8 @@ pub struct DiagnoseView {
     pub advice: Option<String>,
     /// Why the logs may be incomplete; `null`: no doubt.
     pub doubt: Option<String>,
+    /// Runs that wrote into one log; the last one is told of.
+    pub runs: u32,
 }
 
 impl DiagnoseView {
@@ -58,10 +62,12 @@ impl DiagnoseView {
             action: v.action.map_or_else(none, |a| letter(a).to_owned()),
             confidence: v.confidence.word().to_owned(),
             root: v.root.as_ref().map(place),
+            exception: v.root.as_ref().and_then(|p| exception_name(&p.text)).map(str::to_owned),
             cascade: v.cascade.iter().map(place).collect(),
             runner_up: v.runner_up.clone().map(String::from),
             step: v.step,
             doubt,
+            runs: v.runs,
         }
     }
 }
@@ -86,6 +92,9 @@ pub fn words(v: &DiagnoseView) -> String {
                 "no failure: no line of these logs tells one; a log that just stops may be that of a process that was killed"
             ),
         };
+        if v.runs > 1 {
+            let _ = writeln!(out, "  the log holds {} runs; this is of the last", v.runs);
+        }
         return out;
     }
     let _ = writeln!(out, "{}: {} ({} confidence)", v.class, meaning(&v.action), v.confidence);
@@ -93,7 +102,9 @@ pub fn words(v: &DiagnoseView) -> String {
         Some(root) => {
             let _ = writeln!(out, "  {}", at(root));
             if let Some(why) = &v.doubt {
-                let _ = writeln!(out, "  {}: this may be no line of a log", shown(why));
+                let no_text = why.ends_with(LogDoubt::Binary.words());
+                let end = if no_text { ": this may be no line of a log" } else { "" };
+                let _ = writeln!(out, "  {}{end}", shown(why));
             }
         }
         None => {
@@ -102,6 +113,9 @@ pub fn words(v: &DiagnoseView) -> String {
                 None => writeln!(out, "  no line tells it"),
             };
         }
+    }
+    if v.runs > 1 {
+        let _ = writeln!(out, "  the log holds {} runs; this is of the last", v.runs);
     }
     if let Some(step) = v.step {
         let _ = writeln!(out, "  the newest step before it: {step}");

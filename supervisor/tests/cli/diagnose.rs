@@ -107,17 +107,73 @@ fn a_failure_in_bytes_that_are_no_text_is_doubted() {
     let noise: Vec<u8> = (1..=31).cycle().take(4096).collect();
     let failure = b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
     let zeros = vec![0; 4096];
-    for (bytes, confidence) in [(&noise, "low"), (&zeros, "high")] {
+    for (bytes, confidence) in [(&noise, "low"), (&zeros, "medium")] {
         let input = [bytes, failure.as_slice()].concat();
         let out = diagnose(&["-", "--json"], &input);
         let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
         assert_eq!(json["class"], "mem.cuda_oom", "{json}");
         assert_eq!(
             (&json["confidence"], json["doubt"].is_string()),
-            (&confidence.into(), confidence == "low"),
+            (&confidence.into(), true),
             "{json}"
         );
     }
+}
+
+#[test]
+fn the_exception_and_the_number_of_runs_are_told() {
+    let log = b"nohup: ignoring input\nKeyError: 'a'\nnohup: ignoring input\nmodel is built\nAssertionError\n";
+    let out = diagnose(&["-", "--json"], log);
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["exception"], &json["runs"]),
+        (&"AssertionError".into(), &2.into()),
+        "{json}"
+    );
+    let text = String::from_utf8(diagnose(&["-"], log).stdout).unwrap();
+    assert!(text.contains("the log holds 2 runs; this is of the last"), "{text}");
+    let out = diagnose(&["-", "--json"], b"step 1 loss 2.0\n");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["exception"], &json["runs"]),
+        (&serde_json::Value::Null, &1.into()),
+        "{json}"
+    );
+}
+
+#[test]
+fn what_could_not_be_read_is_told_and_the_end_is_found() {
+    let failure = b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
+    let line = vec![b'x'; 5 << 20];
+    let out = diagnose(&["-", "--json"], &[line, failure.to_vec()].concat());
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["class"], &json["confidence"]),
+        (&"mem.cuda_oom".into(), &"medium".into()),
+        "{json}"
+    );
+    assert!(
+        json["doubt"].as_str().unwrap().contains("a line of more than 1 MiB"),
+        "{json}"
+    );
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("log");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let out = diagnose(&[pipe.to_str().unwrap()], b"");
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("it is a pipe that nobody writes to"), "{said}");
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, "AssertionError\n").unwrap()
+    });
+    let out = diagnose(&[pipe.to_str().unwrap(), "--json"], b"");
+    writer.join().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["exception"], "AssertionError", "{json}");
 }
 
 #[test]

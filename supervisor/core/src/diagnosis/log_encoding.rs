@@ -3,6 +3,9 @@
 /// Bytes of each piece that are looked at.
 const LOOKED_AT: usize = 4096;
 
+/// Zeros that no program prints.
+const ZEROS: u64 = 64;
+
 /// A reason to doubt that a log tells what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogDoubt {
@@ -12,6 +15,10 @@ pub enum LogDoubt {
     Utf16,
     /// It is no text.
     Binary,
+    /// Zeros stand where somebody cut it while it was written.
+    Zeros,
+    /// It has a line that is too long to be read to its end.
+    LongLine,
 }
 
 impl LogDoubt {
@@ -22,6 +29,8 @@ impl LogDoubt {
             Self::Empty => "is empty",
             Self::Utf16 => "is text in UTF-16, of which nothing was read: convert it (iconv -f UTF-16 -t UTF-8 FILE)",
             Self::Binary => "is no text",
+            Self::Zeros => "holds zero bytes: it was truncated while it was written, and what stood there is lost",
+            Self::LongLine => "has a line of more than 1 MiB, of which only the beginning of each MiB was read",
         }
     }
 }
@@ -35,6 +44,9 @@ pub(super) struct Shape {
     odd: u64,
     marked: bool,
     inked: bool,
+    /// Zeros among all bytes.
+    zeros: u64,
+    long: bool,
 }
 
 impl Shape {
@@ -44,10 +56,25 @@ impl Shape {
         self.marked |= self.seen == 0 && (head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff"));
         self.inked = self.inked || bytes.iter().any(|b| !b.is_ascii_whitespace());
         self.seen += head.len() as u64;
+        self.zeros += memchr::memchr_iter(0, bytes).count() as u64;
         for b in head {
             let odd = matches!(b, 0..=6 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f);
             self.zero += u64::from(*b == 0);
             self.odd += u64::from(odd);
+        }
+    }
+
+    /// A line was cut.
+    pub(super) fn note_long_line(&mut self) {
+        self.long = true;
+    }
+
+    /// What could not be read of it, although it is text.
+    pub(super) fn gap(&self) -> Option<LogDoubt> {
+        match self.zeros {
+            ZEROS.. => Some(LogDoubt::Zeros),
+            _ if self.long => Some(LogDoubt::LongLine),
+            _ => None,
         }
     }
 
@@ -64,8 +91,8 @@ impl Shape {
             seen if self.marked || (seen / 4..=seen * 3 / 5).contains(&self.zero) && self.odd < self.zero * 2 => {
                 Some(LogDoubt::Utf16)
             }
-            seen if self.odd * 20 > seen => Some(LogDoubt::Binary),
-            _ => None,
+            seen if self.odd.saturating_sub(self.zero) * 20 > seen => Some(LogDoubt::Binary),
+            _ => self.gap(),
         }
     }
 }
@@ -95,6 +122,6 @@ mod tests {
         assert_eq!(doubt(&binary), Some(LogDoubt::Binary));
         // A log that was cut while it was written may begin with zeros.
         let cut = [vec![0; 300], text.repeat(20).into_bytes()].concat();
-        assert_eq!(doubt(&cut), None);
+        assert_eq!(doubt(&cut), Some(LogDoubt::Zeros));
     }
 }

@@ -6,9 +6,10 @@
 use super::log_encoding::Shape;
 use super::patterns::{OTHERS, Patterns};
 use super::reported_exits::{self, Ends, ReportedEnd};
-use super::root_cause::{GRACE, is_tried_by_kubernetes};
+use super::root_cause::GRACE;
 use super::rules::{self, AttemptStage, failure_rules, user_rules};
-use super::stall::{Stall, StallNote, is_wait};
+use super::runs::{self, Runs};
+use super::stall::{Stall, StallNote};
 use super::steps::{self, LogSteps, StepPatterns};
 use super::texts::TextSearch;
 use super::wrapped;
@@ -18,6 +19,12 @@ use crate::id::{Step, WorkerId};
 use crate::rulebook::failure_line::FailureLine;
 use crate::rulebook::taxonomy::{self, Class, FailureClass, Family};
 use memchr::{memchr_iter, memchr2, memrchr2};
+
+mod notes;
+
+use notes::{is_end_of_python, is_error_of_a_logger};
+
+pub(super) use notes::{LAST, clue};
 
 /// Bytes of a line that are kept waiting for its end.
 const LINE: usize = 1 << 20;
@@ -54,6 +61,10 @@ pub(super) struct LogMatch {
     pub(super) step: Option<Step>,
     /// A launcher put the name of a machine before it.
     pub(super) named: bool,
+    /// The program wrote it into its log: it had caught it.
+    pub(super) logged: bool,
+    /// The line of the header of a traceback that leads from the outermost frame of a script: the interpreter ended with it.
+    pub(super) outermost: Option<u64>,
 }
 
 /// A log that was read.
@@ -84,6 +95,17 @@ pub(super) struct ParsedLog {
     pub(super) resumes: bool,
     /// The kind of its bytes.
     pub(super) shape: Shape,
+    /// The runs in it.
+    pub(super) runs: Runs,
+    /// It is that of a server, which says so.
+    serves: bool,
+}
+
+impl ParsedLog {
+    /// Its training steps, or says that it ended.
+    pub(super) fn shows_life(&self) -> bool {
+        self.steps.count > 0 || self.says_end || self.exited || self.done.is_some()
+    }
 }
 
 /// All logs of one run, as far as they were read.
@@ -110,6 +132,12 @@ pub struct LogReader {
     /// The line that is looked at was kept, and a machine's name stands before it.
     kept: bool,
     named: bool,
+    /// The last traceback began behind a logger's words, on this line, and its first frame is that of a script.
+    logged: bool,
+    header: u64,
+    outermost: bool,
+    /// Something on this line was seen so often that it is not kept.
+    passed_over: bool,
 }
 
 impl LogReader {
@@ -124,6 +152,7 @@ impl LogReader {
         let mut texts: Vec<&str> = of_table
             .chain(reported_exits::TEXTS)
             .chain(OTHERS)
+            .chain(runs::TEXTS)
             .chain(SAMPLES.iter().copied())
             .collect();
         texts.retain(|t| !t.is_empty());
@@ -153,6 +182,10 @@ impl LogReader {
             watch: 0,
             kept: false,
             named: false,
+            logged: false,
+            header: 0,
+            outermost: false,
+            passed_over: false,
         })
     }
 
@@ -177,11 +210,15 @@ impl LogReader {
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(log) = self.logs.last_mut() {
             log.shape.note(bytes);
+            log.runs.open(bytes);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend_from_slice(bytes);
         let whole = memrchr2(b'\n', b'\r', &buffer).map_or(0, |at| at + 1);
         let whole = if whole == 0 && buffer.len() > LINE {
+            if let Some(log) = self.logs.last_mut() {
+                log.shape.note_long_line();
+            }
             buffer.len()
         } else {
             whole
@@ -198,6 +235,7 @@ impl LogReader {
         self.block(&rest);
         self.keep_tail(&rest);
         let tail = std::mem::take(&mut self.tail);
+        let lines = self.line;
         let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
         let Some(mut log) = self.logs.pop() else { return };
         let stepped = log.steps.count > 0 || newest.is_some();
@@ -233,7 +271,9 @@ impl LogReader {
             log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
+        log.runs.end(lines, &tail);
         self.logs.push(log);
+        self.note_last_words(&tail);
         if let Some((class, line, text)) = standing.seen {
             self.keep(class, None, sighting("tail", self.logs.len() - 1, line, &text));
         }
@@ -273,12 +313,16 @@ impl LogReader {
                     } else {
                         &self.failures
                     };
-                    let Some(found) = texts.find(&data[at..]) else { break };
+                    let Some(found) = texts.find(&data[at..]) else {
+                        self.reopen(&data[at..], memchr_iter(b'\n', &data[counted..at]).count() as u64);
+                        break;
+                    };
                     let hit = at + found;
                     memrchr2(b'\n', b'\r', &data[at..hit]).map_or(at, |nl| at + nl + 1)
                 }
             };
             let end = memchr2(b'\n', b'\r', &data[start..]).map_or(data.len(), |nl| start + nl);
+            self.reopen(&data[at..end], memchr_iter(b'\n', &data[counted..at]).count() as u64);
             self.line += memchr_iter(b'\n', &data[counted..start]).count() as u64;
             counted = start;
             self.look(&data[start..end], &data[..start]);
@@ -337,6 +381,7 @@ impl LogReader {
             .scanner
             .line(WorkerId(u32::try_from(file).unwrap_or(0)), self.line, line);
         let text = self.scanner.message(line);
+        self.note_traceback(line, &text);
         if opens_sample(&text) {
             self.careful = CAREFUL;
         }
@@ -355,6 +400,7 @@ impl LogReader {
             self.note_end(&text);
             self.note_start(file, &text);
             self.note_health(file, &text);
+            self.note_service(&text);
         }
         match hit.map(|h| (h.kind, h.sighting)) {
             Some((RuleKind::Failure(class), s)) => {
@@ -368,6 +414,10 @@ impl LogReader {
             }
             _ => {}
         }
+        self.note_trouble();
+        if !quoted && let Some(log) = self.logs.last_mut() {
+            log.runs.note(self.line, &text);
+        }
     }
 
     /// An exception. Before the first step it is one of the start.
@@ -378,7 +428,7 @@ impl LogReader {
     fn stage(&self) -> AttemptStage {
         match self.logs.last() {
             // A bar at 0 is drawn before the first.
-            Some(log) if log.steps.count > 1 || log.steps.count > 0 && log.steps.newest != Some(Step(0)) => {
+            Some(log) if log.steps.trained() > 1 || log.steps.trained() > 0 && log.steps.newest != Some(Step(0)) => {
                 AttemptStage::Stepping
             }
             Some(log) if log.resumes => AttemptStage::Resuming,
@@ -387,9 +437,12 @@ impl LogReader {
     }
 
     fn keep(&mut self, class: Class, own: Option<FailureClass>, sighting: Sighting) {
+        if own.is_none() && Self::is_idle_talk(class, &sighting) {
+            return;
+        }
         let steps = self.logs.last().map_or(0, |log| log.steps.count);
         // Steps are counted for as long as they can tell that this was no cause.
-        let until = if class.family() == Family::Sched { GRACE + 1 } else { 2 };
+        let until = if class.family() == Family::Sched { GRACE + 1 } else { 6 };
         self.watch = self.watch.max(steps.saturating_add(until));
         if self.found.len() >= FOUND {
             let logs = &self.logs;
@@ -400,10 +453,20 @@ impl LogReader {
         }
         let same = self.found.iter().filter(|f| f.class == class).count();
         if self.found.len() >= FOUND || same >= OF_CLASS && self.found.len() >= FOUND / 2 {
+            self.passed_over = true;
             return;
         }
         self.kept = true;
+        if let Some(log) = self.logs.last_mut() {
+            log.steps.drawn = 0;
+        }
+        let is_raised = sighting.rule.starts_with("py.exception");
+        let logged = match is_raised {
+            true => self.logged,
+            false => is_error_of_a_logger(&sighting.text),
+        };
         let step = self.logs.last().and_then(|log| log.steps.newest);
+        let outermost = Some(self.line).filter(|_| is_end_of_python(&sighting.text));
         self.found.push(LogMatch {
             file: self.logs.len().saturating_sub(1),
             time: self.time,
@@ -413,66 +476,9 @@ impl LogReader {
             steps,
             step,
             named: self.named,
+            logged,
+            outermost: outermost.or(Some(self.header).filter(|_| self.outermost && is_raised)),
         });
-    }
-
-    /// An engine answers: that it did not while it started tells nothing.
-    fn note_health(&mut self, file: usize, text: &[u8]) {
-        const PROBE: &str = "/health_generate";
-        if self.patterns.healthy.is_match(text) {
-            self.found
-                .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
-        }
-        if self.patterns.pod_started.is_match(text) {
-            self.found
-                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
-        }
-        // A pod that starts elsewhere is no sign of its node.
-        if self.patterns.node_ready.is_match(text) {
-            self.found
-                .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
-        }
-        // A wait that did not get longer goes on.
-        if self.patterns.relieved.is_match(text) {
-            self.found.retain(|f| f.file != file || !is_wait(f.class));
-        }
-    }
-
-    fn note_end(&mut self, text: &[u8]) {
-        match self.reports.report(text) {
-            None | Some(ExitStatus::Code(0)) => {}
-            // The launcher ends the others with it.
-            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
-                self.followed = self.followed.or(Some(end));
-            }
-            Some(status) if self.ends.len() < FOUND => self.ends.push(ReportedEnd {
-                status,
-                file: self.logs.len().saturating_sub(1),
-                line: self.line,
-                text: reported_exits::words(text),
-                steps: self.logs.last().map_or(0, |log| log.steps.count),
-            }),
-            Some(_) => {}
-        }
-    }
-
-    /// A start from nothing where a resume was wanted.
-    fn note_start(&mut self, file: usize, text: &[u8]) {
-        let Some(log) = self.logs.last_mut() else { return };
-        log.resumes |= self.patterns.resumes.is_match(text);
-        if let Some(world) = self.patterns.world(text) {
-            log.other_world |= log.world.is_some_and(|w| w != world);
-            log.world = Some(world);
-        }
-        log.planned = self.patterns.planned(text).or(log.planned);
-        log.began |= self.patterns.began.is_match(text);
-        log.orphan |= self.patterns.orphan.is_match(text);
-        log.node_gone |= self.patterns.node_gone.is_match(text);
-        let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
-        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
-            let seen = sighting(START, file, self.line, text);
-            self.keep(Class::CkptMissingPart, None, seen);
-        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
 
 use super::log_encoding::LogDoubt;
-use super::log_reader::{LogMatch, LogReader, ParsedLog, START};
+use super::log_reader::{LogMatch, LogReader, ParsedLog, START, clue};
 use super::reported_exits::ReportedEnd;
 use super::root_cause::{COMPLETED, GRACE, LogClue, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
-use crate::event::scan::{QUOTED, USER};
 use crate::id::WorkerId;
 use crate::journal::record::FailureAction;
 use crate::rulebook::log_cause::{LogCause, LogPlace, LogSource};
@@ -13,6 +12,9 @@ use crate::rulebook::taxonomy::{self, Class, FailureClass, Family, Weight};
 
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;
+
+/// Lines between the end of a program and the words of the script that called it.
+const NEAR: u64 = 20;
 
 /// An error of the class `code.type_key` before the first step.
 pub(crate) const AT_START: Class = Class::CodeAtStart;
@@ -29,6 +31,15 @@ pub enum Confidence {
 }
 
 impl Confidence {
+    /// No more than that.
+    pub(super) fn at_most(self, limit: Self) -> Self {
+        match (self, limit) {
+            (Self::Low, _) | (_, Self::Low) => Self::Low,
+            (Self::Medium, _) | (_, Self::Medium) => Self::Medium,
+            _ => Self::High,
+        }
+    }
+
     /// The word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -72,8 +83,10 @@ pub struct LogVerdict {
     pub runner_up: Option<FailureClass>,
     /// The newest step before it.
     pub step: Option<u64>,
-    /// A log, by its number, that may hold more than was read of it; only where no line tells the cause.
+    /// A log, by its number, that may hold more than was read of it.
     pub doubt: Option<(usize, LogDoubt)>,
+    /// Runs that wrote into the log; the last of them is the one that is told of.
+    pub runs: u32,
 }
 
 impl LogVerdict {
@@ -110,7 +123,8 @@ impl LogReader {
     /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
     #[must_use]
     pub fn verdict(&self, exit: Option<i32>) -> LogVerdict {
-        let mut found: Vec<&LogMatch> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
+        let found: Vec<&LogMatch> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
+        let mut found = self.living(found, exit);
         if self.logs.len() > 1 {
             // Across ranks the clock decides, where all of them have one.
             if found.iter().all(|f| f.time.is_some()) {
@@ -155,6 +169,7 @@ impl LogReader {
         };
         let root = found[choice.at];
         let confidence = match choice.weight {
+            Weight::Machine | Weight::Cause if exit.is_none() && self.is_contested(root) => Confidence::Medium,
             Weight::Machine | Weight::Cause if !matches!(root.class, Class::CodeException) => Confidence::High,
             Weight::Machine | Weight::Cause | Weight::Effect => Confidence::Medium,
             Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
@@ -172,6 +187,9 @@ impl LogReader {
     /// It was not followed by steps of training.
     fn stands(&self, f: &LogMatch, exit: Option<i32>) -> bool {
         let Some(log) = self.logs.get(f.file) else { return false };
+        if f.sighting.line < self.last_run(f.file) {
+            return false;
+        }
         if f.sighting.rule == "records" {
             return log.steps.bad >= 3;
         }
@@ -181,7 +199,12 @@ impl LogReader {
         if exit.is_none() && self.is_outlived(f, log) {
             return false;
         }
-        let after = log.steps.count.saturating_sub(f.steps);
+        // A bar that closes behind a traceback prints once more how far it came.
+        let counted = match f.sighting.rule.starts_with("py.exception") {
+            true => log.steps.sure,
+            false => log.steps.count,
+        };
+        let after = counted.saturating_sub(f.steps);
         // The training goes on without rewards.
         if f.class == Class::RewardServer && after > 0 && log.steps.unrewarded >= after {
             return true;
@@ -200,6 +223,11 @@ impl LogReader {
         let Some(done) = log.done.filter(|_| self.ended().is_none()) else {
             return false;
         };
+        // The script around it says the same when the program is gone.
+        let of_a_script = f.sighting.rule.starts_with("py.exception") && done < f.sighting.line + NEAR;
+        if of_a_script {
+            return false;
+        }
         let early = log.last.is_some_and(|(step, total)| step < total / 20 * 19);
         let goes = f.sighting.line < done || f.class == Class::RayActorDied;
         !early && goes && weight(&clue(f)) == Weight::Symptom
@@ -216,18 +244,20 @@ impl LogReader {
         }
     }
 
-    fn ended(&self) -> Option<ExitStatus> {
+    pub(super) fn ended(&self) -> Option<ExitStatus> {
         self.first_end().map(|end| end.status)
     }
 
     /// The first end that a launcher reports and that no step of training follows.
     fn first_end(&self) -> Option<&ReportedEnd> {
         let still = |end: &&ReportedEnd| {
-            self.logs
-                .get(end.file)
-                .is_some_and(|log| log.steps.count < end.steps.saturating_add(2))
+            self.logs.get(end.file).is_some_and(|log| {
+                let survived = log.runs.goes_on_after(end.line) || log.runs.ends_calmly(false);
+                log.steps.count < end.steps.saturating_add(2) && !survived
+            })
         };
-        self.ends.iter().find(still)
+        let mut of_last_run = self.ends.iter().filter(|end| end.line >= self.last_run(end.file));
+        of_last_run.find(still)
     }
 
     /// The exit says more than that line.
@@ -314,10 +344,11 @@ impl LogReader {
         unread.or_else(|| all.find_map(of).filter(|_| empty))
     }
 
-    /// The log that tells the cause, where it is no text.
+    /// The log that tells the cause, where it is no text, or not all of it was read.
     fn noise(&self, root: &LogMatch) -> Option<(usize, LogDoubt)> {
         let log = self.logs.get(root.file)?;
-        log.shape.is_noise().then_some((root.file, LogDoubt::Binary))
+        let noise = log.shape.is_noise().then_some(LogDoubt::Binary);
+        noise.or_else(|| log.shape.gap()).map(|doubt| (root.file, doubt))
     }
 
     fn build(
@@ -345,7 +376,13 @@ impl LogReader {
             None => self.doubt(),
             Some(root) => self.noise(root),
         };
-        let confidence = if doubt.is_some() { Confidence::Low } else { confidence };
+        let confidence = match (doubt, root) {
+            (None, _) => self.certainty(confidence, root),
+            (Some((_, LogDoubt::Zeros | LogDoubt::LongLine)), Some(_)) => {
+                self.certainty(confidence, root).at_most(Confidence::Medium)
+            }
+            (Some(_), _) => Confidence::Low,
+        };
         // The end that the launcher reports counts only where the class follows from it.
         let report = self
             .first_end()
@@ -361,6 +398,7 @@ impl LogReader {
             cascade,
             runner_up,
             step,
+            runs: self.runs(),
         }
     }
 }
@@ -398,22 +436,6 @@ fn ended_early(log: &ParsedLog) -> bool {
 /// It says that the training is over, and the last step was done.
 fn is_complete(log: &ParsedLog) -> bool {
     log.says_end && log.last.is_some_and(|(step, total)| step >= total)
-}
-
-fn clue(f: &LogMatch) -> LogClue<'_> {
-    LogClue {
-        class: f.class,
-        // A record may count what was skipped: it is no warning for that.
-        text: if f.sighting.rule == "records" {
-            ""
-        } else {
-            &f.sighting.text
-        },
-        chained: f.sighting.rule.contains(".chained"),
-        // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
-        loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
-        own: f.sighting.rule.starts_with(USER),
-    }
 }
 
 fn place(f: &LogMatch) -> LogLine {

@@ -3,7 +3,11 @@
 use regex::bytes::Regex;
 
 /// Texts that only a log needs that nobody watched.
-pub(super) const OTHERS: [&str; 34] = [
+pub(super) const OTHERS: [&str; 38] = [
+    "Uvicorn running on",
+    "Application startup complete",
+    "Running on http://",
+    "Serving Flask app",
     "Traceback (most recent",
     "  File \"",
     "Exception ignored",
@@ -43,6 +47,11 @@ pub(super) const OTHERS: [&str; 34] = [
 /// The forms.
 pub(super) struct Patterns {
     pub(super) loose: Regex,
+    /// The last words of an interpreter, whatever stood above them.
+    pub(super) last: Regex,
+    pub(super) serves: Regex,
+    pub(super) served: Regex,
+    pub(super) answered: Regex,
     time: Regex,
     pub(super) scratch: Regex,
     pub(super) partly: Regex,
@@ -73,6 +82,12 @@ impl Patterns {
         let regex = Regex::new;
         Ok(Self {
             loose: regex(r"^(?-u:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:\(\w+\))?: )")?,
+            last: regex(r"^(?-u:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:\(\w+\))?(?:: .*)?\s*$)")?,
+            serves: regex(
+                r"(?-u)Uvicorn running on http|Application startup complete|Running on http://|Serving Flask app",
+            )?,
+            served: regex(r#"(?-u)"(?:GET|POST|PUT) (?:/[^h" ]|/h[^e" ]|/ )[^"]*" 2\d\d\b"#)?,
+            answered: regex(r#"(?-u)"(?:GET|POST|PUT) [^"]*" 5\d\d\b"#)?,
             time: regex(
                 r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
             )?,
@@ -125,9 +140,9 @@ impl Patterns {
 
     /// Words with which a training ends as it should.
     pub(super) fn says_done(&self, line: &[u8]) -> bool {
-        // Chinese: the training has ended, or is complete.
+        // Chinese: the training has ended, or is complete; beside the word for a break it says that it ended somehow.
         let says = |what: &str| memchr::memmem::find(line, what.as_bytes()).is_some();
-        self.done.is_match(line) || says("训练结束") || says("训练完成")
+        !says("中断") && (self.done.is_match(line) || says("训练结束") || says("训练完成"))
     }
 
     /// The last planned step.

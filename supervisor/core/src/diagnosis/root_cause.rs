@@ -43,11 +43,26 @@ pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
     let all = clues.iter().enumerate();
     let weighed = all.map(|(at, clue)| RootClue {
         at,
-        weight: if is_wrapped(clues, at) || is_summed_up(clues, at) || is_detail(clues, at) {
+        weight: if is_usage(clues, at) || is_wrapped(clues, at) || is_summed_up(clues, at) || is_detail(clues, at) {
             Weight::Hint
         } else {
             weight(clue)
         },
+    });
+    // Whoever stopped the run by hand stopped all that failed after.
+    let by_hand = |c: &LogClue<'_>| c.class == Class::OpSignal && !c.loose && c.text.contains("KeyboardInterrupt");
+    let first = clues.iter().position(|c| weight(c) <= Weight::Effect);
+    let stopped = first.filter(|at| clues.get(*at).is_some_and(by_hand));
+    let weighed = weighed.map(|c| match stopped {
+        Some(at) if c.at == at => RootClue {
+            weight: Weight::Cause,
+            ..c
+        },
+        Some(at) if c.at > at && c.weight > Weight::Machine => RootClue {
+            weight: c.weight.max(Weight::Symptom),
+            ..c
+        },
+        _ => c,
     });
     let order = |c: &RootClue| (c.weight, rank(clues, c), c.at);
     let first = weighed.clone().min_by_key(order)?;
@@ -92,6 +107,12 @@ fn is_wrapped(clues: &[LogClue<'_>], at: usize) -> bool {
         Weight::Cause
     };
     chain.any(|c| weight(c) <= least && says(c.class))
+}
+
+/// What a program can be asked for, which it prints before it says what is wrong.
+fn is_usage(clues: &[LogClue<'_>], at: usize) -> bool {
+    let usage = |c: &LogClue<'_>| c.class == Class::CfgArgs && c.text.trim_start().starts_with("usage: ");
+    clues.get(at).is_some_and(usage) && clues[at + 1..].iter().any(|c| c.class == Class::CfgArgs && !usage(c))
 }
 
 /// Words of a program below those of the part that it ended, which say no more than that.
@@ -243,6 +264,25 @@ fn is_leveled(text: &str) -> bool {
             .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
     };
     levels.iter().any(|w| opens(w)) || of_torch() || says.iter().any(|w| text.contains(w))
+}
+
+/// The level of a logger that tells of no failure.
+pub(super) fn is_informed(text: &str) -> bool {
+    let head = text.get(..text.floor_char_boundary(100)).unwrap_or(text);
+    if ["ERROR", "CRITICAL", "FATAL", "Error", "WARN"]
+        .iter()
+        .any(|w| head.contains(w))
+        || text.contains("NCCL")
+    {
+        return false;
+    }
+    ["INFO", "DEBUG"].iter().any(|level| {
+        head.match_indices(level).any(|(at, _)| {
+            let edge = |c: Option<char>| c.is_none_or(|c| matches!(c, ' ' | ']' | '[' | ':' | '|' | '-' | ')' | '('));
+            edge(head[..at].chars().next_back()) && edge(head[at + level.len()..].chars().next())
+        })
+    }) || ["[I] ", "I0", "I1"].iter().any(|w| head.starts_with(w)) && !head.starts_with("I0 ")
+        || head.contains(" [I] ")
 }
 
 /// Words of a failure that is tried again.

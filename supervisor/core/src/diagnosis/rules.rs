@@ -98,7 +98,8 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
     // All that reading a shard that was cut says.
     let loading = stage == AttemptStage::Resuming || s.rule.ends_with(".load");
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
-    if loading && cut.iter().any(|w| text.contains(w)) {
+    let of_data = text.contains("DataLoader worker");
+    if loading && !of_data && cut.iter().any(|w| text.contains(w)) {
         return Class::CkptCorrupt;
     }
     let plain = without_paths(text.as_bytes());

@@ -4,16 +4,19 @@ use crate::id::Step;
 use regex::bytes::Regex;
 
 /// Texts of which a record holds one.
-pub(super) const TEXTS: [&str; 6] = ["step", "iter", "'loss'", "\"loss\"", "it/s]", "s/it]"];
+pub(super) const TEXTS: [&str; 8] = ["\" 20", "\" 50", "step", "iter", "'loss'", "\"loss\"", "it/s]", "s/it]"];
 
 /// Steps that a number may lag behind where ranks print by themselves.
 const SKEW: u64 = 3;
+
+/// Bars in a row, each further than the one before, that tell of work: those of a program that ends rise once.
+const DRAWN: u32 = 4;
 
 /// Records at the end of which the newest is told.
 const LAST: usize = 8;
 
 /// A record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogStep {
     /// Its step; records of some programs have none.
     pub(super) step: Option<u64>,
@@ -23,6 +26,8 @@ pub(super) struct LogStep {
     pub(super) bad: bool,
     /// All rewards of it are zero.
     pub(super) unrewarded: bool,
+    /// A progress bar draws it.
+    pub(super) bar: bool,
 }
 
 /// The forms of records.
@@ -75,6 +80,7 @@ impl StepPatterns {
                 total: number(c.get(2)),
                 bad: false,
                 unrewarded: false,
+                bar: true,
             });
         }
         if let Some(c) = self.numbered.captures(line) {
@@ -91,6 +97,7 @@ impl StepPatterns {
                 total: number(c.get(2)),
                 bad: bad(),
                 unrewarded: unrewarded(),
+                bar: false,
             });
         }
         self.loss.is_match(line).then(|| LogStep {
@@ -98,6 +105,7 @@ impl StepPatterns {
             total: None,
             bad: bad(),
             unrewarded: unrewarded(),
+            bar: false,
         })
     }
 }
@@ -113,13 +121,24 @@ pub(super) struct LogSteps {
     pub(super) bad: u32,
     /// New steps in a row without a reward.
     pub(super) unrewarded: u32,
+    /// The count up to the last step that was no bar's last word: bars that rose once and again are at work.
+    pub(super) sure: u32,
+    pub(super) drawn: u32,
+    /// Requests of a server among them.
+    pub(super) served: u32,
 }
 
 impl LogSteps {
+    /// Steps of a training.
+    pub(super) fn trained(&self) -> u32 {
+        self.count.saturating_sub(self.served)
+    }
+
     /// Takes a record in: a new step counts once, whichever rank prints it.
     pub(super) fn note(&mut self, mark: LogStep) {
         let Some(step) = mark.step else {
             self.count = self.count.saturating_add(1);
+            self.sure = self.count;
             self.judge(mark);
             return;
         };
@@ -129,6 +148,13 @@ impl LogSteps {
         if new {
             self.newest = Some(Step(step));
             self.count = self.count.saturating_add(1);
+            self.drawn = match mark.bar {
+                true if step > newest => self.drawn + 1,
+                _ => 0,
+            };
+            if !mark.bar || self.drawn >= DRAWN {
+                self.sure = self.count;
+            }
             self.judge(mark);
         }
     }
@@ -209,6 +235,7 @@ mod tests {
                 total: None,
                 bad: false,
                 unrewarded: false,
+                bar: false,
             });
         }
         assert_eq!((steps.count, steps.newest), (3, Some(Step(3))));

@@ -272,6 +272,9 @@ impl Scanner {
         if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
             return None;
         }
+        if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && self.is_supposed(at, text) {
+            return None;
+        }
         let captures = regex.as_ref().and_then(|r| r.captures(text));
         let digits = |group| {
             let bytes = captures.as_ref()?.get(group)?.as_bytes();
@@ -285,6 +288,14 @@ impl Scanner {
             found.sighting.rule.push_str(QUOTED);
         }
         Some(found)
+    }
+
+    /// The words of the rule stand behind a condition: they tell of what may happen. An exception tells of what did.
+    fn is_supposed(&self, at: usize, text: &[u8]) -> bool {
+        let is_raised =
+            || memchr::memmem::find(text, b"Error: ").is_some() || memchr::memmem::find(text, b"error: ").is_some();
+        let before = remark::before_a_condition(text);
+        before.is_some_and(|before| !is_raised() && self.filter.first(&without_paths(before)) != Some(at))
     }
 
     /// The user's rule for a line.
@@ -316,6 +327,11 @@ impl Scanner {
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.tracebacks.any() || self.samples.any()
+    }
+
+    /// A traceback has begun and not ended.
+    pub(crate) fn is_raising(&self) -> bool {
+        self.tracebacks.any()
     }
 
     /// Texts of models that have not ended are given up.

@@ -27,6 +27,25 @@ const ADVICE: &[&str] = &[
     "Example:",
 ];
 
+/// Openings of a program's lines that somebody shows, of the help of a metric, and of what a test prints of a failure that it looked for.
+const SHOWN: &[&str] = &[
+    "# HELP ", "# TYPE ", "raise ", "except ", "print(", "logger.", "logging.", "echo ", "assert ", "E   ", "> ", "//",
+    "$ ",
+];
+
+/// Words before a condition: what stands behind them did not happen.
+const CONDITIONS: &[&[u8]] = &[
+    b" if ",
+    b"If ",
+    b" in case ",
+    b"In case ",
+    b"When ",
+    b" unless ",
+    b" to avoid ",
+    b" to prevent ",
+    b"--help",
+];
+
 /// Openings of lines that show what a model was asked or answered.
 pub(crate) const SAMPLES: &[&str] = &[
     "[prompt]",
@@ -86,8 +105,20 @@ pub(super) fn is_remark(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
     let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
+    // Lightning warns of what ends it.
+    if holds(b"Detected KeyboardInterrupt") {
+        return false;
+    }
     let dumped = text.starts_with(b"{") && KEYS.iter().any(|key| holds(key));
-    opens(ADVICE) || opens(SAMPLES) || warns(text) || dumped || holds(TURN) || holds(AS_ASKED)
+    opens(ADVICE) || opens(SHOWN) || opens(SAMPLES) || warns(text) || dumped || holds(TURN) || holds(AS_ASKED)
+}
+
+/// What stands before the first condition of a line; `None`: it has none.
+pub(super) fn before_a_condition(text: &[u8]) -> Option<&[u8]> {
+    let opens = text.starts_with(b"if ").then_some(0);
+    let places = CONDITIONS.iter().filter_map(|words| memchr::memmem::find(text, words));
+    let at = places.chain(opens).min()?;
+    text.get(..at)
 }
 
 /// The line begins a text of a model.
@@ -124,6 +155,9 @@ mod tests {
             "{'messages': [{'role': 'user', 'content': 'Why No space left on device?'}], 'score': 1.0}",
             "Question: why does it print CUDA out of memory. Tried to allocate 2 GiB?",
             "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: INTENDED_SYSTEM_EXIT",
+            "# HELP DCGM_FI_DEV_ROW_REMAP_FAILURE Whether remapping of rows has failed",
+            "raise RuntimeError('CUDA out of memory')",
+            "E   RuntimeError: CUDA out of memory",
         ] {
             assert!(is_remark(line.as_bytes()), "{line}");
         }

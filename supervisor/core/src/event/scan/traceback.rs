@@ -70,7 +70,7 @@ pub(super) struct Tracebacks {
     /// Processes whose next traceback goes on with a chain.
     chained: BTreeSet<(u32, u64)>,
     /// Processes whose next traceback ends nothing: an object or a callback was cleaned up, and failed at it.
-    ignored: BTreeSet<(u32, u64)>,
+    ignored: BTreeMap<(u32, u64), u32>,
     exception: Regex,
     /// A class of the script itself stands without its module, right below the program's lines.
     own: Regex,
@@ -86,7 +86,7 @@ impl Tracebacks {
         Ok(Self {
             open: BTreeMap::new(),
             chained: BTreeSet::new(),
-            ignored: BTreeSet::new(),
+            ignored: BTreeMap::new(),
             exception: Regex::new(
                 r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
@@ -94,7 +94,7 @@ impl Tracebacks {
             // `trainer_state.json` of Hugging Face's `Trainer`.
             state: Regex::new(r#"(?-u)/trainer_callback\.py", line \d+, in load_from_json\b"#)?,
             load: Regex::new(
-                r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
+                r#"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b|(?:serialization|checkpoint|ckpt|safetensors|state_dict|dcp|engine|trainer)\w*\.py", line \d+, in load\b"#,
             )?,
             save: Regex::new(
                 r"(?-u), line \d+, in (?:\w*save_(?:\w+_)?(?:checkpoint|ckpt|state|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
@@ -135,10 +135,10 @@ impl Tracebacks {
             return TracebackLine::Inside;
         }
         if text.starts_with(IGNORED) && self.ignored.len() < PROCESSES {
-            self.ignored.insert(key);
+            *self.ignored.entry(key).or_default() += 1;
             return TracebackLine::Inside;
         }
-        if is_frame(text) && !self.open.contains_key(&key) {
+        if (is_frame(text) || is_script(text)) && !self.open.contains_key(&key) {
             self.begin_inside(key);
         }
         // Some print the last line of the next one alone.
@@ -208,7 +208,11 @@ impl Tracebacks {
             self.open.clear();
         }
         let chained = self.chained.remove(&key);
-        let ignored = self.ignored.remove(&key);
+        let ignored = self.ignored.get_mut(&key).is_some_and(|n| {
+            let any = *n > 0;
+            *n = n.saturating_sub(1);
+            any
+        });
         let before = &text[..at];
         // An exception that carries the text of another traceback: its name is no launcher's text. A logger's dotted name is.
         let is_raised = before.ends_with(b"Error: ") || before.ends_with(b"Exception: ");
@@ -259,6 +263,13 @@ fn ends_after(rest: &[u8]) -> bool {
 fn is_frame(text: &[u8]) -> bool {
     let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
     text.starts_with(b"  File \"") && holds(b"\", line ") && holds(b", in ")
+}
+
+/// The place in a script that Python cannot read, of which it prints no traceback.
+fn is_script(text: &[u8]) -> bool {
+    let at = memchr::memmem::find(text, b"\", line ");
+    text.starts_with(b"  File \"")
+        && at.is_some_and(|at| text[at + 8..].trim_ascii_end().iter().all(u8::is_ascii_digit))
 }
 
 /// The line between two tracebacks of one chain.

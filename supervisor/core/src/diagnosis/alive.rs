@@ -1,0 +1,129 @@
+//! What a log went on after: it ended no process, whatever it looked like.
+
+use super::log_reader::{LAST, LogMatch, LogReader, ParsedLog, START, clue};
+use super::log_verdict::Confidence;
+use super::root_cause::weight;
+use super::stall::is_wait;
+use crate::event::scan::QUOTED;
+use crate::rulebook::taxonomy::{Class, Family, Weight};
+
+impl LogReader {
+    /// The line on which the last run of a log begins.
+    pub(super) fn last_run(&self, file: usize) -> u64 {
+        self.logs
+            .get(file)
+            .map_or(0, |log| log.runs.last(|from| self.is_any_from(file, from)))
+    }
+
+    /// How many runs the log holds that holds the most.
+    pub(super) fn runs(&self) -> u32 {
+        let all = self.logs.iter().enumerate();
+        let counts = all.map(|(file, log)| log.runs.count(|from| self.is_any_from(file, from)));
+        counts.max().unwrap_or(1)
+    }
+
+    /// How sure that is: a log of several runs, words without a traceback, and a log that only stops, leave something open.
+    pub(super) fn certainty(&self, told: Confidence, root: Option<&LogMatch>) -> Confidence {
+        let Some(root) = root else {
+            return match self.logs.iter().any(ParsedLog::shows_life) && self.found.iter().all(|f| !is_strong(f)) {
+                true => told,
+                false => told.at_most(Confidence::Medium),
+            };
+        };
+        let open = root.sighting.rule == LAST || self.runs() > 1 || self.is_lived_through(root);
+        told.at_most(if open { Confidence::Medium } else { Confidence::High })
+    }
+
+    /// The log tells of another cause as well.
+    pub(super) fn is_contested(&self, root: &LogMatch) -> bool {
+        let other = |f: &LogMatch| {
+            f.file == root.file && f.class != root.class && is_strong(f) && !f.sighting.rule.contains(".chained")
+        };
+        self.found.iter().any(other)
+    }
+
+    fn is_any_from(&self, file: usize, from: u64) -> bool {
+        let strong = |f: &&LogMatch| weight(&clue(f)) <= Weight::Abort;
+        let mut found = self.found.iter().filter(|f| f.file == file).filter(strong);
+        found.any(|f| f.sighting.line >= from) || self.ends.iter().any(|end| end.file == file && end.line >= from)
+    }
+
+    /// Without what the log went on after, if that is not all that there is.
+    pub(super) fn living<'a>(&self, found: Vec<&'a LogMatch>, exit: Option<i32>) -> Vec<&'a LogMatch> {
+        let mut found = found;
+        if exit.is_none() && self.ended().is_none() {
+            found.retain(|f| !self.is_survived(f));
+            if let Some(first) = last_of_an_interpreter(&found) {
+                let before = |f: &&LogMatch| f.file == first.file && f.sighting.line < first.sighting.line;
+                let ended = found
+                    .iter()
+                    .copied()
+                    .filter(before)
+                    .rfind(|f| f.outermost.is_some_and(|header| Some(header) != first.outermost));
+                let earlier =
+                    |f: &LogMatch| ended.is_some_and(|e| f.file == e.file && f.sighting.line <= e.sighting.line);
+                found.retain(|f| !earlier(f) || is_lasting(f));
+            }
+        }
+        if found.iter().any(|f| is_strong(f) && !self.is_lived_through(f)) {
+            found.retain(|f| !self.is_lived_through(f));
+        }
+        found
+    }
+
+    /// The log went on for long after it.
+    fn is_lived_through(&self, f: &LogMatch) -> bool {
+        let on = |f: &LogMatch| {
+            self.logs
+                .get(f.file)
+                .is_some_and(|log| log.runs.goes_on_after(f.sighting.line))
+        };
+        !is_lasting(f) && on(f)
+    }
+
+    /// The log went on to its end after it.
+    fn is_survived(&self, f: &LogMatch) -> bool {
+        let calm = |f: &LogMatch| self.logs.get(f.file).is_some_and(|log| log.runs.ends_calmly(f.logged));
+        !is_lasting(f) && (self.is_lived_through(f) || calm(f))
+    }
+}
+
+/// The first exception of the last chain that an interpreter ended with: what stands before it in the log is of another one.
+fn last_of_an_interpreter<'a>(found: &[&'a LogMatch]) -> Option<&'a LogMatch> {
+    let ends = |f: &&LogMatch| f.outermost.is_some() && !f.sighting.rule.ends_with(QUOTED);
+    let last = found.iter().rposition(ends)?;
+    let file = found.get(last)?.file;
+    let chain = found
+        .get(..=last)?
+        .iter()
+        .rev()
+        .copied()
+        .filter(|f| f.file == file && f.sighting.rule.starts_with("py."));
+    let mut at_end = false;
+    let of_chain = chain.take_while(|f| !std::mem::replace(&mut at_end, !f.sighting.rule.contains(".chained")));
+    of_chain.last()
+}
+
+/// It names a cause by itself.
+fn is_strong(f: &LogMatch) -> bool {
+    match weight(&clue(f)) {
+        Weight::Machine | Weight::Cause => true,
+        Weight::Effect => f.class.family() == Family::Sched,
+        _ => false,
+    }
+}
+
+/// A log goes on after it, and it is what is wrong all the same.
+fn is_lasting(f: &LogMatch) -> bool {
+    let of_machine = || {
+        let said = &f.sighting;
+        weight(&clue(f)) == Weight::Machine && !said.rule.starts_with("py.") && !said.text.contains("NCCL WARN")
+    };
+    matches!(f.sighting.rule.as_str(), START | "records" | "tail")
+        || is_wait(f.class)
+        || matches!(
+            f.class,
+            Class::DiskSlow | Class::NumNan | Class::RewardServer | Class::CkptMissingPart
+        )
+        || of_machine()
+}

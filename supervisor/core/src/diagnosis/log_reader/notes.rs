@@ -1,0 +1,247 @@
+//! What a line tells beside a failure: an end, a start, an engine that answers, a run that begins.
+
+use super::{FOUND, LogMatch, LogReader, START, sighting};
+use crate::diagnosis::reported_exits::{self, ReportedEnd};
+use crate::diagnosis::root_cause::{LogClue, is_informed, is_tried_by_kubernetes, weight};
+use crate::diagnosis::rules;
+use crate::diagnosis::stall::is_wait;
+use crate::diagnosis::steps::LogStep;
+use crate::event::scan::{QUOTED, USER};
+use crate::event::{ExitStatus, Sighting};
+use crate::rulebook::taxonomy::{Class, Family, Weight};
+use memchr::{memchr_iter, memmem};
+
+/// Rule of an exception that is the last thing that a log holds.
+pub(in crate::diagnosis) const LAST: &str = "py.last";
+
+/// Classes that are told by whoever watches a run or ends it, at any level of a logger.
+fn is_of_a_watcher(class: Class) -> bool {
+    is_wait(class)
+        || matches!(class.family(), Family::Sched | Family::Op | Family::Node | Family::Gpu)
+        || matches!(
+            class,
+            Class::DiskSlow | Class::NumNan | Class::RewardServer | Class::CkptMissingPart
+        )
+}
+
+impl LogReader {
+    /// A line at the level of information is no failure, whatever it holds.
+    pub(super) fn is_idle_talk(class: Class, s: &Sighting) -> bool {
+        !s.rule.starts_with("py.exception")
+            && !s.rule.starts_with(USER)
+            && is_informed(&s.text)
+            && !is_of_a_watcher(class)
+    }
+
+    /// A server answers: requests that are served after an error were not ended by it.
+    pub(super) fn note_service(&mut self, text: &[u8]) {
+        let Some(log) = self.logs.last_mut() else { return };
+        log.serves |= self.patterns.serves.is_match(text);
+        if log.serves && log.steps.newest.is_none() && self.patterns.served.is_match(text) {
+            log.steps.note(LogStep::default());
+            log.steps.served = log.steps.served.saturating_add(1);
+        }
+        // It answers for what a request raised.
+        if log.serves && log.steps.newest.is_none() && self.patterns.answered.is_match(text) {
+            log.steps.note(LogStep::default());
+            log.steps.note(LogStep::default());
+            log.steps.served = log.steps.served.saturating_add(2);
+        }
+    }
+
+    /// An exception that no traceback led to is one that ended the process where nothing is printed below it.
+    pub(super) fn note_last_words(&mut self, tail: &[u8]) {
+        // What stands above says more.
+        let begins = self.logs.last().map_or(0, |log| log.runs.newest());
+        let said = |f: &LogMatch| f.sighting.line >= begins && f.sighting.rule != "py.loose";
+        if self.found.iter().any(said) {
+            return;
+        }
+        let mut at = self.line;
+        let drawn = |text: &[u8]| text.trim_ascii().is_empty() || memmem::find(text, b"%|").is_some();
+        let mut lines = tail.rsplit(|b| *b == b'\n');
+        while let Some(line) = lines.next() {
+            let text = self.message(
+                line.rsplit(|b| *b == b'\r')
+                    .find(|t| !t.trim_ascii().is_empty())
+                    .unwrap_or_default(),
+            );
+            if !drawn(&text) {
+                let file = self.logs.len().saturating_sub(1);
+                let known =
+                    |f: &LogMatch| f.file == file && f.sighting.line == at && !f.sighting.rule.starts_with("py.loose");
+                // The last line of a traceback that Python ignored.
+                let inside = lines.next().is_some_and(|above| self.message(above).starts_with(b"  "));
+                if !inside
+                    && self.patterns.last.is_match(&text)
+                    && !self.scanner.is_quoted()
+                    && !self.found.iter().any(known)
+                {
+                    let said = Sighting {
+                        line: at,
+                        ..sighting(LAST, file, at, &text)
+                    };
+                    let class = rules::classify_exception(&said, self.stage());
+                    self.keep(class, None, said);
+                }
+                return;
+            }
+            at = at.saturating_sub(1);
+        }
+    }
+
+    /// Where a traceback begins, and whether it leads from the outermost frame of a script.
+    pub(super) fn note_traceback(&mut self, line: &[u8], text: &[u8]) {
+        if memmem::find(text, b"Traceback (most recent").is_some() {
+            self.logged = is_logged(text);
+            self.outermost = false;
+            // A launcher that names the rank before it has more than one process.
+            self.header = if text.len() == line.trim_ascii_end().len() {
+                self.line
+            } else {
+                0
+            };
+        } else if self.header > 0 && self.line == self.header + 1 {
+            self.outermost = text.trim_ascii_end().ends_with(b", in <module>");
+        }
+    }
+
+    /// What was just found on this line.
+    pub(super) fn note_trouble(&mut self) {
+        let passed_over = std::mem::take(&mut self.passed_over);
+        let Some(log) = self.logs.last_mut() else { return };
+        let strong = self.found.last().filter(|f| self.kept && f.sighting.line == self.line);
+        let strong = strong.map(|f| weight(&clue(f))).filter(|w| *w <= Weight::Abort);
+        // What the machine is told of may be told before the program starts.
+        if strong.is_some_and(|w| w != Weight::Machine) {
+            log.runs.arm();
+        }
+        if strong.is_some() || passed_over || self.scanner.is_raising() {
+            log.runs.trouble(self.line);
+        }
+    }
+
+    /// The first line of the log may stand once more among these, so many lines further on.
+    pub(super) fn reopen(&mut self, bytes: &[u8], further: u64) {
+        if let Some(log) = self.logs.last_mut()
+            && let Some(at) = log.runs.reopens(bytes)
+        {
+            let lines = memchr_iter(b'\n', &bytes[..at]).count() as u64;
+            log.runs.reopen(self.line + further + lines);
+        }
+    }
+
+    /// An engine answers: that it did not while it started tells nothing.
+    pub(super) fn note_health(&mut self, file: usize, text: &[u8]) {
+        const PROBE: &str = "/health_generate";
+        if self.patterns.healthy.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
+        }
+        if self.patterns.pod_started.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
+        }
+        // A pod that starts elsewhere is no sign of its node.
+        if self.patterns.node_ready.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
+        }
+        // A wait that did not get longer goes on.
+        if self.patterns.relieved.is_match(text) {
+            self.found.retain(|f| f.file != file || !is_wait(f.class));
+        }
+    }
+
+    pub(super) fn note_end(&mut self, text: &[u8]) {
+        let report = self.reports.report(text);
+        if let Some(log) = self
+            .logs
+            .last_mut()
+            .filter(|_| report.is_some_and(|end| end != ExitStatus::Code(0)))
+        {
+            log.runs.trouble(self.line);
+        }
+        match report {
+            None | Some(ExitStatus::Code(0)) => {}
+            // The launcher ends the others with it.
+            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
+                self.followed = self.followed.or(Some(end));
+            }
+            Some(status) if self.ends.len() < FOUND => self.ends.push(ReportedEnd {
+                status,
+                file: self.logs.len().saturating_sub(1),
+                line: self.line,
+                text: reported_exits::words(text),
+                steps: self.logs.last().map_or(0, |log| log.steps.count),
+            }),
+            Some(_) => {}
+        }
+    }
+
+    /// A start from nothing where a resume was wanted.
+    pub(super) fn note_start(&mut self, file: usize, text: &[u8]) {
+        let Some(log) = self.logs.last_mut() else { return };
+        log.resumes |= self.patterns.resumes.is_match(text);
+        if let Some(world) = self.patterns.world(text) {
+            log.other_world |= log.world.is_some_and(|w| w != world);
+            log.world = Some(world);
+        }
+        log.planned = self.patterns.planned(text).or(log.planned);
+        log.began |= self.patterns.began.is_match(text);
+        log.orphan |= self.patterns.orphan.is_match(text);
+        log.node_gone |= self.patterns.node_gone.is_match(text);
+        let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
+        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
+            let seen = sighting(START, file, self.line, text);
+            self.keep(Class::CkptMissingPart, None, seen);
+        }
+    }
+}
+
+/// Python ends before it runs the script, or the script before it does anything.
+pub(super) fn is_end_of_python(text: &str) -> bool {
+    text.contains(".py: error: ") || text.starts_with("python") && text.contains(": can't open file ")
+}
+
+/// A logger's level stands before the words.
+pub(super) fn is_error_of_a_logger(text: &str) -> bool {
+    let head = text.get(..text.floor_char_boundary(60)).unwrap_or(text);
+    let of_glog = || {
+        head.starts_with('E')
+            && head
+                .as_bytes()
+                .get(1..5)
+                .is_some_and(|d| d.iter().all(u8::is_ascii_digit))
+    };
+    ["ERROR", "[error]", "CRITICAL", " error: "]
+        .iter()
+        .any(|w| head.contains(w))
+        || of_glog()
+}
+
+/// A logger's level, or its words, stand before the header of a traceback.
+fn is_logged(text: &[u8]) -> bool {
+    let at = memchr::memmem::find(text, b"Traceback (most").unwrap_or_default();
+    let before = &text[..at];
+    [&b"ERROR"[..], b"WARN", b"INFO", b"DEBUG", b"rror: ", b"rror:", b"ailed"]
+        .iter()
+        .any(|word| memchr::memmem::find(before, word).is_some())
+}
+
+/// A match as it is weighed.
+pub(in crate::diagnosis) fn clue(f: &LogMatch) -> LogClue<'_> {
+    LogClue {
+        class: f.class,
+        // A record may count what was skipped: it is no warning for that.
+        text: if f.sighting.rule == "records" {
+            ""
+        } else {
+            &f.sighting.text
+        },
+        chained: f.sighting.rule.contains(".chained"),
+        // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
+        loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
+        own: f.sighting.rule.starts_with(USER),
+    }
+}

@@ -1,0 +1,286 @@
+//! Where one run in a log ends and the next begins, and whether a log went on after what looked like its end.
+
+use memchr::memmem::{self, Finder};
+
+/// Texts of lines that begin a run, or end one.
+pub(super) const TEXTS: [&str; 13] = [
+    "nohup: ignoring input",
+    "above this job summary",
+    "Setting OMP_NUM_THREADS",
+    "Started a local Ray instance",
+    "Tracking run with wandb",
+    "wandb: Syncing run",
+    "+ python",
+    "+ torchrun",
+    "+ srun ",
+    "+ accelerate launch",
+    "+ deepspeed ",
+    "*** JOB ",
+    "*** STEP ",
+];
+
+/// Lines in a row without a word of trouble: the process that prints them lives.
+const CALM: u64 = 100;
+/// The same at the end of a log, of lines that no dying process prints.
+const CALM_END: u64 = 40;
+/// The same, after an error that the program itself wrote into its log.
+const CALM_LOGGED: u64 = 8;
+/// A last run with fewer lines, and without a failure, is no run.
+const SHORT: u64 = 12;
+/// Bytes at the beginning of a log in which its first line is looked for once more.
+const LIKE_OTHERS: usize = 1 << 20;
+/// Places that are kept.
+const PLACES: usize = 1024;
+/// Bytes of the first line by which a log's next run is known, at least and at most.
+const OPENING: std::ops::RangeInclusive<usize> = 16..=80;
+
+/// The runs in one log.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Runs {
+    /// Lines on which a run began after another.
+    begins: Vec<u64>,
+    more: u32,
+    /// The job whose end was the last that was told, and the line that told it.
+    job: Option<(u64, u64)>,
+    /// Something was seen in this run that may have ended it.
+    armed: bool,
+    /// The last line of trouble, and the lines of trouble after which the log went on for long.
+    trouble: u64,
+    calm: Vec<u64>,
+    lines: u64,
+    /// Lines of the living after the last trouble, and bars among and beside them.
+    calm_end: u64,
+    bars: u64,
+    opening: Option<Finder<'static>>,
+    opened: bool,
+    /// Bytes that were looked at for a first line that is like others.
+    looked: usize,
+}
+
+impl Runs {
+    /// The first bytes of the log.
+    pub(super) fn open(&mut self, bytes: &[u8]) {
+        if self.opened {
+            return;
+        }
+        let mut lines = bytes.split(|b| matches!(b, b'\n' | b'\r'));
+        let Some(first) = lines.find(|l| !l.trim_ascii().is_empty()) else {
+            return;
+        };
+        self.opened = true;
+        let parts = first.split(|b| b.is_ascii_digit() || !b.is_ascii_graphic() && *b != b' ');
+        let longest = parts
+            .map(<[u8]>::trim_ascii)
+            .max_by_key(|p| p.len())
+            .unwrap_or_default();
+        // What a warning says it may say again in the same run.
+        let warns = ["warn", "Warn", "WARN", "File \"", "Traceback", "INFO", "%|"];
+        let is_plain = warns.iter().all(|w| memmem::find(first, w.as_bytes()).is_none());
+        if longest.len() >= *OPENING.start() && is_plain {
+            self.opening = Some(Finder::new(&longest[..longest.len().min(*OPENING.end())]).into_owned());
+        }
+    }
+
+    /// Something was seen on this line that may have ended the run.
+    pub(super) fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    /// A line of trouble.
+    pub(super) fn trouble(&mut self, line: u64) {
+        if self.trouble > 0 && line > self.trouble + CALM && self.calm.len() < PLACES {
+            self.calm.push(self.trouble);
+        }
+        self.trouble = self.trouble.max(line);
+    }
+
+    /// Where the first line of the log stands once more, after something that may have ended a run.
+    pub(super) fn reopens(&mut self, bytes: &[u8]) -> Option<usize> {
+        let opening = self.opening.as_ref()?;
+        if self.armed {
+            return opening.find(bytes);
+        }
+        // Lines of that form are no opening.
+        if self.looked < LIKE_OTHERS {
+            let first = if self.looked == 0 {
+                opening.find(bytes).map_or(0, |at| at + 1)
+            } else {
+                0
+            };
+            self.looked += bytes.len();
+            if opening.find(&bytes[first..]).is_some() {
+                self.opening = None;
+            }
+        }
+        None
+    }
+
+    /// The first line of the log stands on this line once more. Where it comes as often as any other, it begins nothing.
+    pub(super) fn reopen(&mut self, line: u64) {
+        if line < self.begins.last().copied().unwrap_or(1) + SHORT {
+            self.opening = None;
+        } else {
+            self.begin(line);
+        }
+    }
+
+    /// A run begins on this line.
+    pub(super) fn begin(&mut self, line: u64) {
+        if line <= 1 {
+            return;
+        }
+        self.armed = false;
+        if self.begins.len() < PLACES {
+            self.begins.push(line);
+        } else {
+            self.more = self.more.saturating_add(1);
+            self.begins.rotate_left(1);
+            if let Some(last) = self.begins.last_mut() {
+                *last = line;
+            }
+        }
+    }
+
+    /// A line without what launchers put before it, which may begin or end a run.
+    pub(super) fn note(&mut self, line: u64, text: &[u8]) {
+        let opens = |with: &str| text.starts_with(with.as_bytes());
+        if opens("nohup: ignoring input") {
+            self.begin(line);
+        } else if opens("The output (if any) is above this job summary") {
+            self.begin(line + 1);
+        } else if let Some(job) = job(text) {
+            if let Some((last, at)) = self.job
+                && last != job
+                && self.begins.last().is_none_or(|begin| *begin <= at)
+            {
+                self.begin(at + 1);
+            }
+            self.job = Some((job, line));
+        } else if self.armed
+            && TEXTS[2..11]
+                .iter()
+                .any(|with| opens(with) || memmem::find(text, with.as_bytes()).is_some_and(|at| at < 40))
+        {
+            self.begin(line);
+        }
+    }
+
+    /// Its end: so many lines, and these are the last of them.
+    pub(super) fn end(&mut self, lines: u64, tail: &[u8]) {
+        self.lines = lines;
+        let first = lines.saturating_sub(memchr::memchr_iter(b'\n', tail).count() as u64);
+        self.calm_end = first.saturating_sub(self.trouble);
+        let rest = tail.split(|b| *b == b'\n').zip(first..);
+        let after = rest.filter(|(_, at)| *at > self.trouble).map(|(line, _)| line);
+        for line in after.take_while(|line| !line.starts_with(b"Sender: LSF System")) {
+            match kind_of(line) {
+                LineOfEnd::Living => self.calm_end += 1,
+                LineOfEnd::Bar => self.bars += 1,
+                LineOfEnd::Dying => {}
+            }
+        }
+    }
+
+    /// The line on which the newest run begins, whatever is in it.
+    pub(super) fn newest(&self) -> u64 {
+        self.begins.last().copied().unwrap_or(0)
+    }
+
+    /// How many runs the log holds.
+    pub(super) fn count(&self, found: impl Fn(u64) -> bool) -> u32 {
+        let whole = u32::try_from(self.begins.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(self.more);
+        let empty = self.begins.last().is_some_and(|b| self.is_empty(*b, &found));
+        whole.saturating_add(1).saturating_sub(u32::from(empty))
+    }
+
+    /// The line on which the last run begins, where `found` tells whether anything was seen from a line on.
+    pub(super) fn last(&self, found: impl Fn(u64) -> bool) -> u64 {
+        let mut back = self.begins.iter().rev();
+        back.find(|b| !self.is_empty(**b, &found)).copied().unwrap_or(0)
+    }
+
+    fn is_empty(&self, begin: u64, found: &impl Fn(u64) -> bool) -> bool {
+        self.lines < begin + SHORT && !found(begin)
+    }
+
+    /// The log went on for long after this line, without a word of trouble.
+    pub(super) fn goes_on_after(&self, line: u64) -> bool {
+        self.calm.iter().any(|at| *at >= line)
+    }
+
+    /// The last words of trouble are long past.
+    pub(super) fn ends_calmly(&self, logged: bool) -> bool {
+        match logged {
+            true => self.calm_end >= CALM_LOGGED,
+            false => self.calm_end + self.bars >= CALM_END,
+        }
+    }
+}
+
+/// The job of Slurm's whose end is told.
+fn job(text: &[u8]) -> Option<u64> {
+    let after = |with: &str| memmem::find(text, with.as_bytes()).map(|at| at + with.len());
+    let at = after("*** JOB ").or_else(|| after("*** STEP "))?;
+    let digits = text[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&text[at..at + digits]).ok()?.parse().ok()
+}
+
+/// What a line at the end of a log tells of the process that printed it.
+enum LineOfEnd {
+    Living,
+    /// Bars that close are no sign of life, and many bars are.
+    Bar,
+    /// Processes print it while they die, or launchers behind them.
+    Dying,
+}
+
+fn kind_of(line: &[u8]) -> LineOfEnd {
+    const OF_AN_END: [&[u8]; 20] = [
+        b"wandb:",
+        b"frame #",
+        b"srun:",
+        b"slurmstepd:",
+        b"Extension modules",
+        b"====",
+        b"----",
+        b"real",
+        b"user",
+        b"sys",
+        b"[rank",
+        b"***",
+        b"#",
+        b"/",
+        b"swanlab",
+        b"mlflow",
+        b"Fatal",
+        b"File \"",
+        b"at ",
+        b"Thread 0x",
+    ];
+    const WITHIN: [&[u8]; 11] = [
+        b"NCCL INFO",
+        b"rror",
+        b"xception",
+        b"subprocess",
+        b"\xe2\x94\x82",
+        b"leaked",
+        b"warn",
+        b"Traceback",
+        b"shutdown",
+        b"elastic",
+        b"closing signal",
+    ];
+    let plain = crate::event::scan::strip(&line[..line.len().min(400)]);
+    let plain = plain.trim_ascii();
+    let holds = |what: &[u8]| memmem::find(plain, what).is_some();
+    let dies = plain.is_empty()
+        || OF_AN_END.iter().any(|with| plain.starts_with(with))
+        || WITHIN.iter().any(|what| holds(what));
+    match dies {
+        true => LineOfEnd::Dying,
+        false if holds(b"%|") || holds(b"it/s") || holds(b"s/it") => LineOfEnd::Bar,
+        false => LineOfEnd::Living,
+    }
+}
