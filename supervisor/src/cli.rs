@@ -54,12 +54,14 @@ use std::io;
 use supervise_core::checkpoint::Depth;
 use tracing_subscriber::EnvFilter;
 
-/// Supervises training runs of verl, AReaL and Hugging Face's Trainer: never resumes from a checkpoint that is not proven, never
-/// loses the last good state, never leaves a trainer behind, and says why it did what it did.
+/// Supervises training runs of verl, AReaL and Hugging Face's Trainer
+///
+/// It resumes only from proven checkpoints, never loses the last good state, leaves no trainer process behind, and explains every
+/// decision.
 #[derive(Debug, Parser)]
 #[command(name = "supervise", version, max_term_width = 110)]
 struct Cli {
-    /// Colours on a terminal (NO_COLOR turns them off)
+    /// Use colors (`auto`: on a terminal, unless NO_COLOR is set)
     #[arg(
         long,
         global = true,
@@ -76,79 +78,112 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a run, or go on with it, and keep it going until it is finished.
+    /// Start or resume a run and keep it running until it finishes
     Run(run::Args),
-    /// Show what would be launched, from which step and why; touches nothing.
+    /// Show what `run` would launch, from which step, and why
+    ///
+    /// Changes nothing.
     Plan(plan::Args),
-    /// Show how runs are, from the living supervisor or from the journal.
+    /// Show the state of runs
     Status(status::Args),
-    /// Show runs on one screen, and follow them: how they are, their stories, their output.
+    /// Watch runs live: state, timeline, output
     Top(top::Args),
-    /// Tell what happened in a run: decisions, evidence, why attempts ended.
+    /// Explain what happened in a run and why attempts ended
     Explain(explain::Args),
-    /// Say why a run ended, from its logs alone, whether or not it was supervised.
+    /// Find out why a run failed from its logs
+    ///
+    /// Works for unsupervised runs too.
     Diagnose(diagnose::Args),
-    /// List a run's attempts, one line each: from where to where, how long, why it ended, time lost.
+    /// List a run's attempts: steps, duration, cause of the end, time lost
     History(history::Args),
-    /// List every step of a checkpoint root with its verdict.
+    /// List every step of a checkpoint root with its verdict
     Checkpoints(checkpoints::Args),
-    /// Check checkpoints or single files; the exit code is the worst verdict.
+    /// Check checkpoints or single files
+    ///
+    /// The exit code is the worst verdict.
     Verify(verify::Args),
-    /// Convert checkpoints that Megatron's older layout keeps in one archive into the layout of verl 0.9, in place.
+    /// Convert verl Megatron checkpoints to the layout of verl 0.9
+    ///
+    /// Converts checkpoints of verl 0.4.1 to 0.8, which keep a role in one archive, in place.
     Migrate(migrate::Args),
-    /// Put a proven step together into a model that Hugging Face's libraries load.
+    /// Merge a proven step into a Hugging Face model
     Merge(merge::Args),
-    /// Write a model in another library's form: for Megatron, to load with any parallel sizes.
+    /// Convert a Hugging Face model to a Megatron checkpoint
+    ///
+    /// Megatron can load the checkpoint with any parallel sizes.
     Convert(convert::Args),
-    /// Compare two models number by number: steps, merged models, files of weights.
+    /// Compare two models number by number
+    ///
+    /// Each model can be a step, a merged model or a file of weights.
     Compare(compare::Args),
-    /// Write a step of verl's FSDP trainers as another number of ranks would have saved it.
+    /// Reshard a verl FSDP step for a different number of ranks
     Reshard(reshard::Args),
-    /// Stop a run and wait until it has ended.
+    /// Stop a run and wait until it has ended
     Stop(stop::Args),
-    /// Leave a run as it is while a person works on it: no hang and no failure ends it, nothing is launched.
+    /// Pause recovery while you debug a run
+    ///
+    /// While a run is held, nothing is launched and no hang or failed worker ends it, so that an attached debugger is not
+    /// disturbed. A trainer that starts at step 0, goes back or has non-finite weights is still ended, so that no good step is lost.
+    /// `stop` and the scheduler's deadline also still end the run. The hold lasts until `unhold`, even if the supervisor restarts.
     Hold(hold::HoldArgs),
-    /// Let a held run go on.
+    /// Release a held run
     Unhold(hold::UnholdArgs),
-    /// Let a run that ended until somebody looked at it go on, with its next start.
+    /// Clear a final failure so that the next start resumes the run
+    ///
+    /// For a run that ended with 3, 4 or 6, once the cause is fixed: its next start, by systemd, by Slurm or with `supervise run`,
+    /// resumes it. The same as `run --again` without the start: all retries are available again, and steps that failed to load are
+    /// tried again. A hold that was not released ends too.
     Resume(resume::Args),
-    /// Send a stopped run back to a proven step: its next start resumes there.
+    /// Make a stopped run resume from an earlier proven step
+    ///
+    /// The request is written into the run's journal, and the next start obeys it once: it resumes from exactly that step, and
+    /// newer steps are moved to `aside/` first. Until then nothing is moved, and nothing is deleted. Another `rollback` replaces the
+    /// request; `run --from` and `run --fresh` take precedence.
     Rollback(rollback::Args),
-    /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
+    /// List and delete leftovers of a run: torn steps, old attempts
+    ///
+    /// Asks for confirmation before anything is deleted.
     Gc(gc::Args),
-    /// Show the workers' output.
+    /// Show the workers' output
     Logs(logs::Args),
-    /// Print the records of a run's journal as they were written: facts, decisions with their reasons, intents.
+    /// Print a run's journal: facts, decisions and their reasons
     Journal(journal::Args),
-    /// Print a run as trace events, for Perfetto and Chrome: attempts, phases, waits, faults, proven steps.
+    /// Print a run as trace events for Perfetto and Chrome
+    ///
+    /// The trace shows attempts, phases, waits, faults and proven steps.
     Trace(trace::Args),
-    /// Print metrics of runs for Prometheus, or write them into a file for the node exporter.
+    /// Print metrics of runs for Prometheus
+    ///
+    /// Can also write them into a file for the node exporter.
     Metrics(metrics::Args),
-    /// Show runs in a browser: how they are, what happened and what it cost; with metrics for Prometheus. Reads only.
+    /// Serve a dashboard of runs, and metrics for Prometheus
+    ///
+    /// The pages show the state, history and cost of each run. They are read-only unless --allow-actions is given.
     Serve(serve::Args),
-    /// Try the ways by which somebody is told of events (`on_event`).
+    /// Send a test notification (`on_event`)
     Notify(notify::Args),
-    /// Show how failures are answered.
+    /// Show the recovery policy for each failure class
     Policy(policy::Args),
-    /// Show settings and where each came from.
+    /// Show settings and where each comes from
     Config(config::Args),
-    /// Look at the machine: what a run here can count on.
+    /// Check this machine for everything a run needs
     Doctor(doctor::Args),
-    /// Write a service for a run: it starts at boot, is started again, and is taken over where its supervisor died.
+    /// Write a systemd unit for a run
+    ///
+    /// The service starts the run at boot, restarts it, and takes over its workers if the supervisor died.
     Install(install::Args),
-    /// Print, write or submit a batch script of Slurm's for a run.
+    /// Print, write or submit a Slurm batch script for a run
     Sbatch(sbatch::Args),
-    /// Print completions for a shell.
+    /// Print shell completions
     Completions(completions::Args),
-    /// Write the man pages: into a directory, or this program's own to standard output.
+    /// Print the man page, or write all man pages into a directory
     Man(man::Args),
 }
 
-/// Said in the program's help.
+/// The end of the program's help.
 const JSON_ERRORS: &str = "With --json an error is one JSON object on standard error: \
 {\"error\": {\"kind\", \"exit_code\", \"message\", \"lines\", \"hints\"}}. Integers beyond 2^53 are strings in JSON.";
 
-/// How deep to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum DepthArg {
     /// Names, sizes, indices and headers: reads kilobytes.
@@ -166,55 +201,108 @@ impl From<DepthArg> for Depth {
     }
 }
 
-/// The command line as clap knows it, with exit codes and examples.
+/// A command: its name, examples and exit codes.
+type CommandHelp = (&'static str, &'static str, &'static [SuperviseExitCode]);
+
+const READS: [SuperviseExitCode; 3] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+];
+const READS_SETTINGS: [SuperviseExitCode; 4] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Config,
+];
+
+/// The commands as `supervise --help` lists them, under their headings.
+const GROUPS: [(&str, &[CommandHelp]); 5] = [
+    (
+        "Runs",
+        &[
+            ("run", run::EXAMPLES, &run::EXITS),
+            ("plan", plan::EXAMPLES, &plan::EXITS),
+            ("status", status::EXAMPLES, &READS),
+            ("top", top::EXAMPLES, &top::EXITS),
+            ("stop", stop::EXAMPLES, &READS),
+            ("hold", hold::HOLD_EXAMPLES, &READS),
+            ("unhold", hold::UNHOLD_EXAMPLES, &READS),
+            ("resume", resume::EXAMPLES, &resume::EXITS),
+            ("rollback", rollback::EXAMPLES, &rollback::EXITS),
+            ("gc", gc::EXAMPLES, &gc::EXITS),
+        ],
+    ),
+    (
+        "Diagnosis",
+        &[
+            ("explain", explain::EXAMPLES, &READS),
+            ("diagnose", diagnose::EXAMPLES, &diagnose::EXITS),
+            ("history", history::EXAMPLES, &READS),
+            ("logs", logs::EXAMPLES, &READS),
+            ("journal", journal::EXAMPLES, &READS),
+            ("trace", trace::EXAMPLES, &READS),
+        ],
+    ),
+    (
+        "Checkpoints and models",
+        &[
+            ("checkpoints", checkpoints::EXAMPLES, &READS),
+            ("verify", verify::EXAMPLES, &verify::EXITS),
+            ("reshard", reshard::EXAMPLES, &reshard::EXITS),
+            ("migrate", migrate::EXAMPLES, &migrate::EXITS),
+            ("merge", merge::EXAMPLES, &merge::EXITS),
+            ("convert", convert::EXAMPLES, &convert::EXITS),
+            ("compare", compare::EXAMPLES, &compare::EXITS),
+        ],
+    ),
+    (
+        "Monitoring",
+        &[
+            ("serve", serve::EXAMPLES, &READS),
+            ("metrics", metrics::EXAMPLES, &READS),
+            ("notify", notify::EXAMPLES, &READS_SETTINGS),
+        ],
+    ),
+    (
+        "Setup",
+        &[
+            ("doctor", doctor::EXAMPLES, &READS_SETTINGS),
+            ("config", config::EXAMPLES, &READS_SETTINGS),
+            ("policy", policy::EXAMPLES, &READS_SETTINGS),
+            ("install", install::EXAMPLES, &READS_SETTINGS),
+            ("sbatch", sbatch::EXAMPLES, &READS_SETTINGS),
+            ("completions", completions::EXAMPLES, &READS),
+            ("man", man::EXAMPLES, &READS),
+        ],
+    ),
+];
+
+/// Width of the column of names in `supervise --help`.
+const NAME_WIDTH: usize = 13;
+
+/// The command line with groups, examples and exit codes.
 pub(crate) fn command() -> clap::Command {
-    let with = |examples: &str, exits: &[SuperviseExitCode]| format!("Examples:\n{examples}\n{}", exit::table(exits));
-    const LOOK: [SuperviseExitCode; 3] = [
-        SuperviseExitCode::Finished,
-        SuperviseExitCode::Usage,
-        SuperviseExitCode::Environment,
-    ];
-    const CONFIGURED: [SuperviseExitCode; 4] = [
-        SuperviseExitCode::Finished,
-        SuperviseExitCode::Usage,
-        SuperviseExitCode::Environment,
-        SuperviseExitCode::Config,
-    ];
-    Cli::command()
-        .after_help(format!("{}\n{JSON_ERRORS}", exit::table(&exit::ALL)))
-        .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
-        .mut_subcommand("plan", |c| c.after_help(with(plan::EXAMPLES, &plan::EXITS)))
-        .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
-        .mut_subcommand("top", |c| c.after_help(with(top::EXAMPLES, &top::EXITS)))
-        .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
-        .mut_subcommand("diagnose", |c| c.after_help(with(diagnose::EXAMPLES, &diagnose::EXITS)))
-        .mut_subcommand("history", |c| c.after_help(with(history::EXAMPLES, &LOOK)))
-        .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
-        .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
-        .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
-        .mut_subcommand("merge", |c| c.after_help(with(merge::EXAMPLES, &merge::EXITS)))
-        .mut_subcommand("convert", |c| c.after_help(with(convert::EXAMPLES, &convert::EXITS)))
-        .mut_subcommand("compare", |c| c.after_help(with(compare::EXAMPLES, &compare::EXITS)))
-        .mut_subcommand("reshard", |c| c.after_help(with(reshard::EXAMPLES, &reshard::EXITS)))
-        .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
-        .mut_subcommand("hold", |c| c.after_help(with(hold::HOLD_EXAMPLES, &LOOK)))
-        .mut_subcommand("unhold", |c| c.after_help(with(hold::UNHOLD_EXAMPLES, &LOOK)))
-        .mut_subcommand("resume", |c| c.after_help(with(resume::EXAMPLES, &resume::EXITS)))
-        .mut_subcommand("rollback", |c| c.after_help(with(rollback::EXAMPLES, &rollback::EXITS)))
-        .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
-        .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
-        .mut_subcommand("journal", |c| c.after_help(with(journal::EXAMPLES, &LOOK)))
-        .mut_subcommand("trace", |c| c.after_help(with(trace::EXAMPLES, &LOOK)))
-        .mut_subcommand("metrics", |c| c.after_help(with(metrics::EXAMPLES, &LOOK)))
-        .mut_subcommand("serve", |c| c.after_help(with(serve::EXAMPLES, &LOOK)))
-        .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("policy", |c| c.after_help(with(policy::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("install", |c| c.after_help(with(install::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("sbatch", |c| c.after_help(with(sbatch::EXAMPLES, &CONFIGURED)))
-        .mut_subcommand("man", |c| c.after_help(with(man::EXAMPLES, &LOOK)))
-        .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &LOOK)))
+    let mut cli = Cli::command();
+    let mut list = String::new();
+    for (heading, commands) in GROUPS {
+        list.push_str(&format!("{heading}:\n"));
+        for (name, examples, exits) in commands {
+            let after = format!("Examples:\n{examples}\n{}", exit::table(name, exits));
+            cli = cli.mut_subcommand(name, |c| c.after_long_help(after));
+            let about = cli.find_subcommand(name).and_then(|c| c.get_about());
+            list.push_str(&format!(
+                "  {name:NAME_WIDTH$}{}\n",
+                about.map(ToString::to_string).unwrap_or_default()
+            ));
+        }
+        list.push('\n');
+    }
+    cli.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}{{after-help}}"
+    ))
+    .after_help("`supervise help COMMAND` shows the help of a command.")
+    .after_long_help(format!("{}\n{JSON_ERRORS}", exit::table("", &exit::ALL)))
 }
 
 /// Does what the command line says. Returns the exit code.
@@ -364,11 +452,25 @@ mod tests {
     }
 
     #[test]
-    fn every_help_tells_examples_and_exit_codes() {
+    fn every_help_shows_examples_and_exit_codes() {
         for sub in command().get_subcommands_mut() {
             let help = sub.render_long_help().to_string();
             assert!(help.contains("Exit codes:"), "{}", sub.get_name());
             assert!(help.contains("Examples:"), "{}", sub.get_name());
         }
+    }
+
+    #[test]
+    fn the_short_help_has_one_line_for_each_command() {
+        let help = command().render_help().to_string();
+        for sub in command().get_subcommands() {
+            let line = help.lines().find(|l| l.starts_with(&format!("  {} ", sub.get_name())));
+            assert!(
+                line.is_some_and(|l| l.len() > NAME_WIDTH + 10 && l.len() <= 80),
+                "{}: {line:?}",
+                sub.get_name()
+            );
+        }
+        assert!(!help.contains("Exit codes:"), "{help}");
     }
 }

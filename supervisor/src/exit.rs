@@ -1,4 +1,4 @@
-//! Every exit code of the program, with its meaning: one table that `--help` and the documentation are made of.
+//! Exit codes and their meanings: the source of `--help` and docs/exit-codes.md.
 
 use std::fmt::Write as _;
 
@@ -6,41 +6,41 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SuperviseExitCode {
-    /// The run, or the command, did what it was asked to do.
+    /// Success.
     Finished = 0,
-    /// `compare`: the two differ.
+    /// `compare` and `merge --test`: the two models differ.
     Different = 1,
     /// The same failure again.
     Deterministic = 3,
-    /// Nothing provable.
+    /// No step is proven.
     NoProof = 4,
-    /// Somebody else works here.
+    /// Another supervisor or writer.
     LeaseHeld = 5,
-    /// Retries used up.
+    /// No retries left.
     GaveUp = 6,
     /// Stopped by the operator.
     Stopped = 7,
-    /// The training finished, its launch script did not.
+    /// The training finished, but its launch script did not.
     ScriptUnfinished = 8,
-    /// `verify`: parts are missing.
+    /// Verdict: parts are missing.
     Incomplete = 20,
-    /// `verify`: bytes are wrong.
+    /// Verdict: bytes are wrong.
     Damaged = 21,
-    /// `verify`: loading it would run something.
+    /// Verdict: loading it would run code.
     Unsafe = 22,
-    /// `verify`: no layout that is known.
+    /// Verdict: unknown layout.
     Unknown = 23,
-    /// `verify`: it cannot be read.
+    /// Verdict: it cannot be read.
     Unreadable = 24,
     /// The command line is wrong.
     Usage = 64,
-    /// The machine does not allow it.
+    /// A limit, permission or file-system problem.
     Environment = 69,
-    /// A mistake in the program itself.
+    /// A bug in the program.
     Internal = 70,
     /// The journal cannot be read or written.
     Journal = 74,
-    /// The machine is taken away; the next start goes on.
+    /// Preempted; the next start resumes.
     OutOfTime = 75,
     /// The configuration is wrong.
     Config = 78,
@@ -50,7 +50,7 @@ pub enum SuperviseExitCode {
     Terminated = 143,
 }
 
-/// All of them, in the order of their numbers.
+/// All codes, in ascending order.
 pub const ALL: [SuperviseExitCode; 21] = [
     SuperviseExitCode::Finished,
     SuperviseExitCode::Different,
@@ -76,47 +76,61 @@ pub const ALL: [SuperviseExitCode; 21] = [
 ];
 
 impl SuperviseExitCode {
-    /// The number.
+    /// The numeric code.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// Its meaning, in words.
+    /// What the code means, for any command.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Finished => {
-                "finished: the last planned step is proven, or the trainer ended well and its last step cannot be known"
-            }
-            Self::Different => "compare: the two models differ",
+            Self::Finished => "success; `run`: the last step is proven, or the trainer exited with 0 and it is unknown",
+            Self::Different => "the two models differ",
             Self::Deterministic => "deterministic failure: the same root cause at the same step again",
-            Self::NoProof => "no provable checkpoint, and starting over is not allowed",
-            Self::LeaseHeld => "another supervisor holds the lease, or somebody else wrote among the checkpoints",
+            Self::NoProof => "no proven checkpoint, and starting over is not allowed",
+            Self::LeaseHeld => "another supervisor holds the lease, or another process wrote to the checkpoints",
             Self::GaveUp => "gave up: the retries without progress are used up",
             Self::Stopped => "stopped by the operator",
             Self::ScriptUnfinished => {
-                "the training finished, its launch script did not: it failed later, or another training of it was held back"
+                "the training finished, but its launch script failed later or was kept from training again"
             }
-            Self::Incomplete => "verify: incomplete, parts are missing",
-            Self::Damaged => "verify: damaged, bytes that were read are wrong",
-            Self::Unsafe => "verify: unsafe, loading it would run something",
-            Self::Unknown => "verify: no layout that is known",
-            Self::Unreadable => "verify: unreadable, nothing is said about its bytes",
-            Self::Usage => "usage: the command line is wrong, or names what is not there",
-            Self::Environment => "environment: the machine or the file system does not allow it",
-            Self::Internal => "internal error, panics too",
+            Self::Incomplete => "checkpoint incomplete: parts are missing",
+            Self::Damaged => "checkpoint damaged: its contents are wrong",
+            Self::Unsafe => "checkpoint unsafe: loading it would run code",
+            Self::Unknown => "checkpoint in an unknown layout",
+            Self::Unreadable => "checkpoint unreadable: nothing is known about its contents",
+            Self::Usage => "usage: the command line is wrong, or names something that does not exist",
+            Self::Environment => "environment: a limit, permission or file-system problem on this machine",
+            Self::Internal => "internal error or panic",
             Self::Journal => "the journal cannot be read or written",
-            Self::OutOfTime => {
-                "out of time: the scheduler takes the machine away; the newest proven step is safe, the next start goes on from it"
-            }
-            Self::Config => "configuration: the trainer's or the supervisor's",
-            Self::Interrupted => "ended by SIGINT",
-            Self::Terminated => "ended by SIGTERM",
+            Self::OutOfTime => "preempted: stopped before the scheduler's deadline; the next start resumes the run",
+            Self::Config => "configuration error: the trainer's or the supervisor's",
+            Self::Interrupted => "interrupted by SIGINT",
+            Self::Terminated => "terminated by SIGTERM",
         }
     }
 
-    /// Returns true if `run` that ended so needs a person or another configuration: a start that comes by itself would end the same.
+    /// What the code means for one command; an empty name stands for the program.
+    fn words_for(self, command: &str) -> &'static str {
+        match (command, self) {
+            ("", _) => self.words(),
+            ("run", Self::Finished) => {
+                "finished: the last step is proven, or the trainer exited with 0 and it is unknown"
+            }
+            (_, Self::Finished) => "success",
+            ("run", _) => self.words(),
+            ("plan", Self::Deterministic | Self::NoProof | Self::GaveUp | Self::LeaseHeld) => {
+                "`run` would not start, and end with this code"
+            }
+            (_, Self::NoProof) => "no step is proven, or not the one that was named",
+            (_, Self::LeaseHeld) => "the run is running, or another process holds its lease",
+            _ => self.words(),
+        }
+    }
+
+    /// Returns true if `run` needs an operator or another configuration after this code: an automatic restart would end the same way.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(
@@ -131,20 +145,20 @@ impl SuperviseExitCode {
         )
     }
 
-    /// The code of that number, if it is a documented one.
+    /// The documented exit code with this number.
     #[must_use]
     pub fn of(code: u8) -> Option<Self> {
         ALL.into_iter().find(|e| e.code() == code)
     }
 }
 
-/// The table for `--help`, one line each.
+/// The exit codes in the `--help` of a command; an empty name stands for the program.
 #[must_use]
-pub fn table(which: &[SuperviseExitCode]) -> String {
+pub(crate) fn table(command: &str, exits: &[SuperviseExitCode]) -> String {
     let mut out = String::from("Exit codes:\n");
-    for exit in which {
+    for exit in exits {
         // Writing into a String cannot fail.
-        let _ = writeln!(out, "  {:>3}  {}", exit.code(), exit.words());
+        let _ = writeln!(out, "  {:>3}  {}", exit.code(), exit.words_for(command));
     }
     out
 }
@@ -204,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_each() {
-        let text = table(&ALL);
+        let text = table("", &ALL);
         assert_eq!(text.lines().count(), ALL.len() + 1);
         assert!(text.contains("   78  configuration"), "{text}");
     }

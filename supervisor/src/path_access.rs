@@ -76,7 +76,7 @@ pub(crate) fn rest() {
 }
 
 fn odd() -> io::Error {
-    io::Error::other("the helper gave an unexpected answer")
+    io::Error::other("I/O worker: unexpected answer")
 }
 
 /// Entry at a path, links followed.

@@ -369,7 +369,7 @@ impl Deciding<'_> {
             return self.stopped(Vec::new());
         }
         if matches!(self.s.mode, RunMode::Arranging { .. }) && self.s.is_to_stop() {
-            let text = "what was being changed in the checkpoint root was not seen to end: the next start finds out";
+            let text = "a change to the checkpoint root did not finish in time; the next start will check its result";
             return self.stopped(vec![Reason::new("not_arranged", text)]);
         }
         if let Some(last) = self.unlooked_end() {

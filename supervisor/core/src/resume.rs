@@ -273,9 +273,7 @@ fn vanished(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     let aside = last.order.from.step() < mark && last.launch.mark_before >= Some(mark);
     let there = scan.steps.iter().any(|c| c.step == mark);
     (!aside && !there).then(|| {
-        let text = format!(
-            "step {mark} was proven in this run and is not there any more: somebody deleted it, or moved it away"
-        );
+        let text = format!("step {mark} was proven in this run but is missing now: deleted or moved");
         Reason::new("vanished", text)
     })
 }

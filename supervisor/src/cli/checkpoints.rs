@@ -17,13 +17,13 @@ pub(super) const EXAMPLES: &str = "  supervise checkpoints ppo.yaml
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A run (trainer YAML, run directory, identity), or any checkpoint root
+    /// A run (trainer YAML, run directory, identity) or any checkpoint root
     #[arg(value_name = "RUN|DIR")]
     name: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How deep to look
+    /// How much to read of each file
     #[arg(long, value_enum, default_value = "structure")]
     depth: super::DepthArg,
 }

@@ -57,31 +57,37 @@ impl AsArg {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A run, a checkpoint root (its newest proven step), a step, a role, a merged model, a file of safetensors
+    /// A run, checkpoint root, step, role, model or safetensors file
+    ///
+    /// Of a run or checkpoint root, its newest proven step is compared.
     #[arg(value_name = "A")]
     first: String,
-    /// The same of the other
+    /// The other one
     #[arg(value_name = "B")]
     second: String,
-    /// Step, where a run or a root is named
+    /// Step of the run or root [default: the newest proven]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
-    /// Role, where a step has several [default: actor, or the only one]
+    /// Role of the step [default: actor, or the only one]
     #[arg(long)]
     role: Option<String>,
-    /// Beginning of the model's names in a checkpoint of torch.distributed.checkpoint [default: found out]
+    /// Prefix of the model's names in a DCP checkpoint [default: detected]
+    ///
+    /// DCP: torch.distributed.checkpoint.
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
-    /// Directory of the model that was trained: its config.json tells what the tensors of a step without one are called
+    /// Directory of the model that was trained from
+    ///
+    /// Its config.json gives the tensor names of a step that has none.
     #[arg(long, value_name = "DIR")]
     like: Option<Utf8PathBuf>,
-    /// Compare what FSDP's ranks hold several times, too: the replicas of a hybrid mesh
+    /// Also check that FSDP replicas are equal (hybrid mesh)
     #[arg(long)]
     check_replicas: bool,
-    /// Cast both to this type first [default: other types are a difference]
+    /// Cast both to this type first [default: types must match]
     #[arg(long = "as", value_enum, value_name = "TYPE")]
     as_type: Option<AsArg>,
-    /// Numbers may differ by so much
+    /// Largest difference of two numbers that counts as equal
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = tolerance)]
     tolerance: f64,
     /// Print JSON

@@ -24,9 +24,9 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Show the supervisor's settings, and the trainer's where a YAML is named.
+    /// Show the supervisor's settings, and the trainer's if a YAML is given
     Show(ConfigShowArgs),
-    /// Print the JSON Schema of the settings file, for editors.
+    /// Print the JSON Schema of the settings file, for editors
     Schema,
 }
 
@@ -35,7 +35,7 @@ struct ConfigShowArgs {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
-    /// An override, as for `run`
+    /// Override a setting, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

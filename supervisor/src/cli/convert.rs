@@ -33,7 +33,7 @@ pub(super) const EXITS: [SuperviseExitCode; 9] = [
 /// From which form into which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Conversion {
-    /// A model of Hugging Face's libraries becomes a checkpoint that Megatron loads with any parallel sizes (torch_dist).
+    /// From a Hugging Face model to a Megatron checkpoint for any parallel sizes (torch_dist).
     HfToMegatron,
 }
 
@@ -44,7 +44,7 @@ enum KeysArg {
     Stacked,
     /// One tensor for each layer: decoder.layers.3.mlp.linear_fc1.weight.
     Layers,
-    /// One for each layer, expert and half (singleton_local_shards).
+    /// One tensor for each layer, expert and half (singleton_local_shards).
     Single,
 }
 
@@ -60,22 +60,24 @@ impl From<KeysArg> for KeyStyle {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Form to go from and to
+    /// Conversion to do
     #[arg(value_enum, value_name = "WAY")]
     way: Conversion,
     /// Directory of a model: safetensors and config.json
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Directory that is made; it must not exist, or be empty
+    /// Directory to create; must not exist, or be empty
     #[arg(long, value_name = "DIR")]
     target: Utf8PathBuf,
-    /// Type of the numbers that are written
+    /// Type of the written numbers
     #[arg(long, value_enum, default_value = "keep")]
     dtype: DtypeArg,
-    /// How Megatron will ask for the tensors of layers [default: as it does for such a model]
+    /// How Megatron names layer tensors [default: by the model]
     #[arg(long, value_enum)]
     keys: Option<KeysArg>,
-    /// Size of the pieces that tensors are kept in: a rank reads each piece that it needs something of
+    /// Size of the chunks in which tensors are stored
+    ///
+    /// A rank reads every chunk of which it needs a part.
     #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = supervise_config::settings::parse_bytes)]
     chunk_size: u64,
     /// Print JSON

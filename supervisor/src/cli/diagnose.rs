@@ -39,13 +39,13 @@ const BLOCK: usize = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Logs of one run: several are several ranks of it; - is standard input
+    /// Logs of one run, one for each rank; - is standard input
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<String>,
-    /// The exit code of the run, as a shell tells it (137: killed by SIGKILL), or as Python does (-9)
+    /// The run's exit code, as a shell (137) or Python (-9) reports it
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-64..=255))]
     exit_code: Option<i32>,
-    /// The run's YAML: its `rules` and `policy` count
+    /// Use `rules` and `policy` of this trainer YAML
     #[arg(long, value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
     #[command(flatten)]

@@ -25,22 +25,26 @@ const SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Only this attempt
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// Every attempt: without it, the last 20 of a run that had more
+    /// Show every attempt, not only the last 20
     #[arg(long, conflicts_with = "attempt")]
     all: bool,
-    /// Every decision with its evidence, as for a single attempt
+    /// Show every decision with its evidence, as for a single attempt
     #[arg(long, short)]
     verbose: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write what a report of a bug needs into this archive, secrets hidden, without the workers' own logs; look before you send it
+    /// Write an archive for a bug report, with secrets hidden
+    ///
+    /// It does not include the workers' own logs. Check its contents before you send it.
     #[arg(long, value_name = "FILE.tar.zst", conflicts_with_all = ["attempt", "json"])]
     bundle: Option<camino::Utf8PathBuf>,
 }

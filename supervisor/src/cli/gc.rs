@@ -36,16 +36,18 @@ pub(super) const EXITS: [SuperviseExitCode; 5] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Also steps that were whole when they went aside, and those of other runs
+    /// Include steps that were whole, and those of other runs
     #[arg(long)]
     all: bool,
-    /// Attempts whose output stays, the newest first
+    /// Keep the output of this many of the newest attempts
     #[arg(long, value_name = "N", default_value_t = 10)]
     keep_attempts: usize,
-    /// Show what would be deleted; changes nothing
+    /// Show what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
     /// Delete without asking
@@ -67,7 +69,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     };
     let acts = !args.dry_run;
     if acts && !args.yes && (args.json || !std::io::stdin().is_terminal()) {
-        return Err(CliError::usage("nobody can be asked here").hint("--yes deletes, --dry-run only shows"));
+        return Err(CliError::usage("cannot ask for confirmation: not a terminal")
+            .hint("use --yes to delete, or --dry-run to only list"));
     }
     if acts {
         gc.seen.may_act()?;
@@ -203,7 +206,7 @@ fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliE
     };
     match answer(ask)? {
         IoAnswer::Leftovers(found) => Ok(found),
-        _ => Err(CliError::internal("the helper gave an unexpected answer")),
+        _ => Err(CliError::internal("I/O worker: unexpected answer")),
     }
 }
 

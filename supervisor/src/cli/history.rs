@@ -15,7 +15,9 @@ pub(super) const EXAMPLES: &str = "  supervise history ppo.yaml
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Print JSON

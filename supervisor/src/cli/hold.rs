@@ -22,16 +22,14 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Longest reason that is kept, in characters.
 const REASON: usize = 200;
 
-/// While it is held, a run is not ended because it hangs or a worker failed, and nothing is launched: what a debugger is
-/// attached to stays as it is. A trainer that starts from nothing, goes back or has weights that are no numbers is ended all
-/// the same, so that no good step is lost; `stop` and the scheduler's end count as ever. It lasts until `unhold`, also over a
-/// restart of the supervisor
 #[derive(Debug, clap::Args)]
 pub(super) struct HoldArgs {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Purpose that `status` shows
+    /// Reason, which `status` shows
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Print JSON
@@ -41,7 +39,9 @@ pub(super) struct HoldArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct UnholdArgs {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Print JSON

@@ -37,10 +37,10 @@ const HOW: &str = "--force writes over it, --name takes another name, --print sh
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write a unit of systemd
+    /// Write a systemd unit
     #[arg(long, required = true)]
     systemd: bool,
-    /// The trainer's own YAML
+    /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Utf8PathBuf,
     #[command(flatten)]
@@ -48,19 +48,19 @@ pub(super) struct Args {
     /// Name of the service: supervise-NAME.service [default: the YAML's name]
     #[arg(long)]
     name: Option<String>,
-    /// A service of this user, which needs no root [default: unless run by root]
+    /// Write a user service, which needs no root [default: unless run by root]
     #[arg(long, conflicts_with = "system")]
     user: bool,
-    /// A service of the system
+    /// Write a system service
     #[arg(long)]
     system: bool,
-    /// Print the unit that would be written; write nothing
+    /// Print the unit instead of writing it
     #[arg(long)]
     print: bool,
-    /// Write over a unit of that name that says something else
+    /// Overwrite a different unit of that name
     #[arg(long)]
     force: bool,
-    /// The command that starts the trainer, instead of the usual one
+    /// The command that starts the trainer, instead of the default
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

@@ -27,16 +27,20 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity, or a file of its journal; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory, identity or journal file
+    ///
+    /// Default: the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Go on with what comes, until nobody works at the run any more
+    /// Keep printing new records until the run has ended
     #[arg(long, short)]
     follow: bool,
-    /// Only records that are no older: 30m, 2h, 3d
+    /// Only records of this last time: 30m, 2h, 3d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     since: Option<Duration>,
-    /// Only records of this kind: `fact.progress`, `progress`, or all of `fact`; may be given several times
+    /// Only records of this kind: `fact.progress`, `progress`, `fact`
+    ///
+    /// `fact` stands for all facts. May be given several times.
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,
     /// Print one JSON object per record

@@ -35,25 +35,33 @@ const TREE_LIMIT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// This attempt instead of the last one
+    /// Show this attempt instead of the last one
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// This worker instead of the one that tells why the attempt ended, or of worker 0
+    /// Show this worker
+    ///
+    /// Default: the worker that shows why the attempt ended, or else worker 0.
     #[arg(long, value_name = "R")]
     worker: Option<u32>,
-    /// Go on with what comes: from attempt to attempt, until the run ends
+    /// Keep printing new output, across attempts, until the run ends
     #[arg(long, short)]
     follow: bool,
-    /// Of a run that is about to start, until it ends: standard input tells of it (set by `run --tee`)
+    /// Follow the run that standard input announces (set by `run --tee`)
     #[arg(long, hide = true, requires = "follow")]
     new: bool,
-    /// Every byte as it was printed, on a terminal too, where otherwise only colours pass
+    /// Pass every byte through, on a terminal too
+    ///
+    /// Otherwise only colors reach a terminal.
     #[arg(long, conflicts_with = "json")]
     raw: bool,
-    /// Print one JSON object per line: attempt, worker, line, text (without secrets)
+    /// Print one JSON object per line
+    ///
+    /// Its fields: attempt, worker, line, and text without secrets.
     #[arg(long)]
     json: bool,
 }

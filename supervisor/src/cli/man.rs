@@ -12,7 +12,7 @@ pub(super) const EXAMPLES: &str = "  supervise man | man -l -
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write a page for the program and one for each subcommand here
+    /// Write a page for the program and one for each command here
     #[arg(value_name = "DIR")]
     dir: Option<Utf8PathBuf>,
 }

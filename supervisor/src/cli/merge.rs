@@ -72,46 +72,52 @@ pub(super) struct Args {
     /// A run, a checkpoint root, a step, or one role of it
     #[arg(value_name = "RUN|DIR")]
     source: String,
-    /// Directory that is made; it must not exist, or be empty
+    /// Directory to create; must not exist, or be empty
     #[arg(long, value_name = "DIR", required_unless_present = "test")]
     target: Option<Utf8PathBuf>,
-    /// Write nothing: compare what would be written with this model
+    /// Compare with this model instead of writing
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["target", "like", "upload", "prefix", "keep_names"])]
     test: Option<String>,
-    /// Step of the run or root [default: the newest that is proven]
+    /// Step of the run or root [default: the newest proven]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// Role of the step [default: actor, or the only one]
     #[arg(long)]
     role: Option<String>,
-    /// Type of the numbers that are written
+    /// Type of the written numbers
     #[arg(long, value_enum, default_value = "bfloat16")]
     dtype: DtypeArg,
-    /// Size that a file of weights may have
+    /// Maximum size of a weight file
     #[arg(long, value_name = "SIZE", default_value = "50GB", value_parser = supervise_config::settings::parse_bytes)]
     max_shard_size: u64,
-    /// Directory of the model that was trained: its tensors are compared by name and shape, and what the step lacks comes from it
+    /// Directory of the model that was trained from
+    ///
+    /// Its tensors are compared by name and shape, and files that the step lacks are copied from it.
     #[arg(long, value_name = "DIR")]
     like: Option<Utf8PathBuf>,
-    /// Write the names as they are in the checkpoint, whatever kind of model it is
+    /// Keep the tensor names of the checkpoint
     #[arg(long)]
     keep_names: bool,
-    /// Beginning of the model's names in a checkpoint of torch.distributed.checkpoint [default: found out]
+    /// Prefix of the model's names in a DCP checkpoint [default: detected]
+    ///
+    /// DCP: torch.distributed.checkpoint.
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
-    /// Compare what FSDP's ranks hold several times: the replicas of a hybrid mesh
+    /// Check that FSDP replicas are equal (hybrid mesh)
     #[arg(long)]
     check_replicas: bool,
-    /// Add the adapter to the model; BASE: the model's directory, where the checkpoint holds an adapter alone
+    /// Add the LoRA adapter to the model
+    ///
+    /// BASE is the directory of the model, needed if the checkpoint holds an adapter alone.
     #[arg(long, value_name = "BASE", num_args = 0..=1, conflicts_with_all = ["keep_names", "test"])]
     fold_lora: Option<Option<Utf8PathBuf>>,
-    /// The adapter's alpha, instead of what the checkpoint tells
+    /// The adapter's alpha, instead of the checkpoint's
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     lora_alpha: Option<f64>,
-    /// Then upload it to this repository, by the command `hf`
+    /// Upload the model to this repository with `hf`
     #[arg(long, value_name = "ORG/NAME")]
     upload: Option<String>,
-    /// The repository is private
+    /// Create the repository as private
     #[arg(long, requires = "upload")]
     private: bool,
     /// Print JSON

@@ -18,13 +18,17 @@ pub(super) const EXAMPLES: &str = "  supervise metrics                        ev
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: every run]
+    ///
+    /// Without it, every run of this user on this machine.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// Write them into this file at once, as the node exporter's textfile collector wants it
+    /// Write atomically to this file, for the node exporter
+    ///
+    /// As the node exporter's textfile collector expects it.
     #[arg(long, value_name = "FILE.prom", conflicts_with = "openmetrics")]
     textfile: Option<Utf8PathBuf>,
-    /// Print OpenMetrics instead of Prometheus' own text
+    /// Print OpenMetrics instead of the Prometheus format
     #[arg(long)]
     openmetrics: bool,
 }

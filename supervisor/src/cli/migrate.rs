@@ -33,11 +33,11 @@ pub(super) const EXITS: [SuperviseExitCode; 11] = [
 /// How the archive gets into its new places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum LinkArg {
-    /// The same files under more names: takes no space. A mark says so, and such a step goes aside before a run that would save it again.
+    /// Hard links: takes no space. The step is marked, and is moved aside before a run that would save it again.
     Hard,
-    /// Files of their own: takes the archive's size once for each part.
+    /// Copies: takes the archive's size once for each part.
     Copy,
-    /// Files of their own that share blocks, where the file system can do that.
+    /// Copies that share blocks, if the file system supports it.
     Reflink,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct Args {
         conflicts_with = "checkpoint_root"
     )]
     checkpoint: Option<Utf8PathBuf>,
-    /// A checkpoint root; with --all-steps
+    /// A checkpoint root (with --all-steps)
     #[arg(long, value_name = "DIR", requires = "all_steps")]
     checkpoint_root: Option<Utf8PathBuf>,
     /// Every step below the root
     #[arg(long, requires = "checkpoint_root")]
     all_steps: bool,
-    /// How the archive gets into its new places
+    /// How the archive's bytes get into the new files
     #[arg(long, value_enum, default_value = "hard")]
     link: LinkArg,
-    /// Show what would be done; changes nothing
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON

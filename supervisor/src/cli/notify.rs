@@ -19,13 +19,13 @@ pub(super) const EXAMPLES: &str = "  supervise notify --test ppo.yaml
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The trainer's YAML, whose settings are used; none: those of this user and this machine
+    /// The trainer's YAML [default: the user's and machine's settings]
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
-    /// Send an event that says it is a test
+    /// Send a test event
     #[arg(long, required = true)]
     test: bool,
-    /// An override, as for `run`
+    /// Override a setting, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

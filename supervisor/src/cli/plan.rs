@@ -27,8 +27,8 @@ use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter, expect};
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
   supervise plan ppo.yaml --from 120
-  supervise plan ppo.yaml --rehearse       does this verl take what a relaunch would be given?
-  supervise plan --learn -- bash run_grpo.sh   runs the script up to the call of its trainer
+  supervise plan ppo.yaml --rehearse       does this verl accept what a relaunch would pass?
+  supervise plan --learn -- bash run_grpo.sh   runs the script up to its trainer's start
 ";
 
 pub(super) const EXITS: [SuperviseExitCode; 8] = [
@@ -51,7 +51,7 @@ const WHOLE: u32 = 2;
 pub(super) struct Args {
     #[command(flatten)]
     source: LaunchArgs,
-    /// Run a script up to the call of its trainer, to learn which one it starts
+    /// Run a script up to its trainer's start, to find out which it is
     #[arg(long)]
     learn: bool,
     /// Run the script without asking
@@ -60,10 +60,12 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How deep to look, instead of what the settings say
+    /// How much to read of each file [default: the setting]
     #[arg(long, value_enum)]
     depth: Option<super::DepthArg>,
-    /// Let the trainer compose the configuration of a relaunch and compare it (imports verl: ten seconds and more)
+    /// Let the trainer compose a relaunch's configuration and check it
+    ///
+    /// Imports verl, which takes ten seconds or more.
     #[arg(long)]
     rehearse: bool,
 }

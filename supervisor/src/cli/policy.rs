@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// Show how each class of failure is answered, and what the settings changed.
+    /// Show the policy for each failure class, and what the settings changed
     Show(PolicyShowArgs),
 }
 
@@ -30,7 +30,7 @@ struct PolicyShowArgs {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
-    /// An override, as for `run`
+    /// Override a setting, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

@@ -79,9 +79,9 @@ pub(super) fn check_taken(
     }
     let run = &spec.run;
     Err(CliError::usage(format!(
-        "{wish}: workers of this run live on without a supervisor, and it would change nothing for them"
+        "{wish}: workers of this run are still running without a supervisor, and it would not affect them"
     ))
     .hint(format!(
-        "`supervise stop {run}` ends them first; without {wish}, `supervise run` goes on with them"
+        "`supervise stop {run}` ends them first; without {wish}, `supervise run` takes them over"
     )))
 }

@@ -215,7 +215,7 @@ impl Journals {
             at, text, next, left, ..
         } = answer
         else {
-            return Err(CliError::internal("the helper gave an unexpected answer".to_owned()));
+            return Err(CliError::internal("I/O worker: unexpected answer".to_owned()));
         };
         self.at = next.unwrap_or(at);
         if next.is_some() {

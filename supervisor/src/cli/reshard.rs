@@ -34,13 +34,15 @@ pub(super) struct Args {
     /// A step, or a run or checkpoint root
     #[arg(value_name = "RUN|DIR")]
     source: String,
-    /// Ranks that will read it: trainer.nnodes times trainer.n_gpus_per_node
+    /// Number of ranks that will read it
+    ///
+    /// For verl: trainer.nnodes times trainer.n_gpus_per_node.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     world_size: u64,
-    /// Directory that is made; a resume finds it under the name global_step_N only
+    /// Directory to create; a resume finds only global_step_N
     #[arg(long, value_name = "DIR")]
     target: Utf8PathBuf,
-    /// Step of the run or root [default: the newest that is proven]
+    /// Step of the run or root [default: the newest proven]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// Print JSON

@@ -16,12 +16,11 @@ pub(super) const EXITS: [SuperviseExitCode; 5] = [
     SuperviseExitCode::Journal,
 ];
 
-/// After an end that needs a person (3, 4, 6), once the cause is mended: the next start goes on, whoever makes it: a unit of
-/// systemd, a job of Slurm, `supervise run`. It is what `run --again` says, without a start: the retries are whole again, and
-/// steps that failed to load are tried again. What cannot be resumed from is refused as ever. A hold that was not let go ends, too
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Print JSON

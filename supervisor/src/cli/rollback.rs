@@ -30,24 +30,23 @@ pub(super) const EXITS: [SuperviseExitCode; 6] = [
     SuperviseExitCode::Journal,
 ];
 
-/// The run must be stopped. The wish is written into its journal and obeyed by its next start, once: it resumes from exactly that
-/// step, and newer ones go to `aside/` first. Nothing is deleted or moved before; another `rollback` replaces the wish, and
-/// `run --from` and `run --fresh` come before it
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// The step; it is proven before anything is promised
+    /// Step to resume from; it is proven first
     #[arg(long, value_name = "N")]
     to: u64,
-    /// Say what the next start would do, and leave the journal as it is
+    /// Show what the next start would do, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Asked for on the page of the run of this identity (set by `serve`)
+    /// The request comes from the page of this run (set by `serve`)
     #[arg(long, value_name = "IDENTITY", hide = true)]
     page_of: Option<String>,
 }

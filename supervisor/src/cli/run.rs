@@ -24,8 +24,8 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run ppo.yaml --set trainer.save_freq=20 --set supervisor.retries=3
   supervise run -- python3 -m verl.trainer.main_ppo trainer.save_freq=20 …
   supervise run --detach ppo.yaml
-  supervise run ppo.yaml --from 120        where a person rolled back
-  supervise run -- bash run_grpo.sh        a script: run once to learn which trainer it starts
+  supervise run ppo.yaml --from 120        roll back to step 120
+  supervise run -- bash run_grpo.sh        a script: run once to find out which trainer it starts
   supervise run grpo.yaml -- python3 gsm8k_rl.py scheduler.type=local     AReaL: your script and its YAML
   supervise run -- trl sft --config sft.yaml                              Hugging Face's Trainer: TRL, LLaMA-Factory, scripts
   supervise run -- ray job submit -- python3 -m verl.trainer.main_ppo …
@@ -53,30 +53,32 @@ pub(super) const EXITS: [SuperviseExitCode; 15] = [
 /// Sources of a run; the same for `run` and `plan`.
 #[derive(Debug, clap::Args)]
 pub(super) struct LaunchArgs {
-    /// The trainer's own YAML
+    /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     pub(super) config: Option<Utf8PathBuf>,
-    /// An override of the trainer's configuration, or of ours: supervisor.KEY=VALUE
+    /// Override a setting: the trainer's, or supervisor.KEY=VALUE
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
     #[command(flatten)]
     pub(super) settings: SettingsFiles,
-    /// Launch once and only say what would have been done
+    /// Launch once, and only report what would have been done
     #[arg(long)]
     pub(super) observe: bool,
-    /// Start from nothing where no step can be proven and none ever was
+    /// Start at step 0 if no step is proven and none ever was
     #[arg(long, conflicts_with = "fresh")]
     pub(super) allow_fresh: bool,
-    /// Start from nothing on purpose; steps that are there go aside
+    /// Start at step 0 and move existing steps aside
     #[arg(long, conflicts_with_all = ["from", "no_recovery"])]
     pub(super) fresh: bool,
-    /// Resume from exactly step N: newer steps go aside
+    /// Resume from exactly step N and move newer steps aside
     #[arg(long, value_name = "N", conflicts_with = "no_recovery")]
     pub(super) from: Option<u64>,
-    /// Supervise without resuming: the trainer does that itself, or nobody
+    /// Leave resuming to the trainer
     #[arg(long)]
     pub(super) no_recovery: bool,
-    /// The command that starts the trainer, instead of the usual one
+    /// The command that starts the trainer, instead of the default
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
 }
@@ -109,28 +111,30 @@ impl LaunchArgs {
 pub(super) struct Args {
     #[command(flatten)]
     source: LaunchArgs,
-    /// Go on in the background
+    /// Run in the background
     #[arg(long)]
     detach: bool,
-    /// Go on although the run ended with a failure that needs a person
+    /// Restart a run that stopped for manual attention
     #[arg(long)]
     again: bool,
-    /// Do not ask before steps go aside (--fresh on a terminal)
+    /// Do not ask before moving steps aside (--fresh)
     #[arg(long, short)]
     yes: bool,
-    /// Print one JSON object per line; with --detach one object that says where the run goes on
+    /// Print one JSON object per line
+    ///
+    /// With --detach: one object that says where the run continues.
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
-    /// Show the trainer's output too, between the lines
+    /// Also print the trainer's output
     #[arg(long, conflicts_with_all = ["json", "quiet", "detach"])]
     tee: bool,
-    /// Print only the last words
+    /// Print only the final summary
     #[arg(long, short)]
     quiet: bool,
     /// Leave the terminal's session (set by --detach)
     #[arg(long, hide = true)]
     own_session: bool,
-    /// What a script starts stands on standard input (set by --detach)
+    /// Read from standard input what a script starts (set by --detach)
     #[arg(long, hide = true)]
     given: bool,
 }
@@ -167,7 +171,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     prepare::check_importable(&prepared)?;
     if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
-            "nothing was started: the fresh start was not confirmed",
+            "nothing was started: --fresh was not confirmed (use --yes to skip the question)",
         ));
     }
     path_access::rest();
@@ -194,9 +198,9 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
 fn give_back(job: &SlurmAllocation) {
     let said = match job.requeue() {
         Ok(lost) if lost.is_empty() => format!("job {} is requeued", job.job),
-        Ok(lost) => format!("job {} is requeued, to be started without {}", job.job, lost.join(", ")),
+        Ok(lost) => format!("job {} is requeued and will start without {}", job.job, lost.join(", ")),
         Err(why) => format!(
-            "job {} is not requeued: {why}; where the site sets RequeueExit={} Slurm does it by itself, else submit it again",
+            "job {} is not requeued: {why}; if the site sets RequeueExit={}, Slurm requeues it, else submit it again",
             job.job,
             SuperviseExitCode::OutOfTime.code()
         ),
@@ -230,7 +234,7 @@ fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
         return Ok(true);
     };
     prompt::confirm(&format!(
-        "--fresh: {} in {} go aside (the newest is {}, {}); nothing is deleted, and the run begins at step 0. Go on? [y/N] ",
+        "--fresh moves {} in {} aside (newest: {}, {}) and starts at step 0; nothing is deleted. Continue? [y/N] ",
         render::count(scan.steps.len() as u64, "step"),
         place.root,
         newest.id,

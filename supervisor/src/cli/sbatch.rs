@@ -26,10 +26,10 @@ pub(super) const EXAMPLES: &str = "  supervise sbatch ppo.yaml                  
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The trainer's own YAML
+    /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
-    /// An override, as for `run`
+    /// Override a setting, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -37,16 +37,18 @@ pub(super) struct Args {
     /// Name of the job [default: the YAML's name]
     #[arg(long)]
     name: Option<String>,
-    /// Write it into this file; - is standard output
+    /// Write the script to this file; - is standard output
     #[arg(long, short, value_name = "FILE", conflicts_with = "submit")]
     output: Option<Utf8PathBuf>,
-    /// Write over a file that says something else
+    /// Overwrite a different file
     #[arg(long, requires = "output")]
     force: bool,
-    /// Submit it by this machine's sbatch
+    /// Submit the script with sbatch
     #[arg(long)]
     submit: bool,
-    /// Options of sbatch, which count before those that are written here; after another `--` the command that starts the trainer
+    /// Options of sbatch, then `--` and the trainer's command
+    ///
+    /// These options override those that supervise writes.
     #[arg(last = true, value_name = "SBATCH OPTIONS")]
     rest: Vec<String>,
 }

@@ -50,22 +50,30 @@ pub(super) const EXAMPLES: &str =
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: every run]
+    ///
+    /// Without it, every run of this user on this machine.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// Address of the pages; `none`: the socket alone
+    /// Address to listen on; `none`: only the socket
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8617")]
     listen: String,
-    /// Socket of the pages, which this user alone may open; none is named: `serve.sock` beside the list of runs
+    /// Unix socket to listen on, for this user only
+    ///
+    /// Default: `serve.sock` next to the list of runs.
     #[arg(long, value_name = "PATH")]
     socket: Option<Utf8PathBuf>,
-    /// A further name by which a browser may ask for the pages, as a proxy passes it on; may be given several times
+    /// Accept this Host header too, for a proxy
+    ///
+    /// May be given several times.
     #[arg(long, value_name = "NAME[:PORT]")]
     host: Vec<String>,
-    /// Whoever reaches the address may read, without the token
+    /// Let everybody who reaches the address read, without the token
     #[arg(long)]
     public_read: bool,
-    /// Runs can be stopped, held, let go on and sent back to a step from their pages, by whoever has the key
+    /// Let holders of the key act on runs from their pages
+    ///
+    /// They can stop, hold, release, resume and roll back runs.
     #[arg(long)]
     allow_actions: bool,
 }

@@ -4,8 +4,10 @@ use camino::Utf8PathBuf;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct SettingsFiles {
-    /// Read settings from this file instead of `supervise.yaml` beside the trainer's YAML, whoever wrote it; may be given several
-    /// times, later ones win
+    /// Read settings from this file instead of `supervise.yaml`
+    ///
+    /// Replaces the `supervise.yaml` next to the trainer's YAML, and is read whoever owns it. May be given several times; later files
+    /// win.
     #[arg(long = "settings", value_name = "FILE")]
     pub(super) files: Vec<Utf8PathBuf>,
 }

@@ -12,7 +12,7 @@ pub(super) const EXAMPLES: &str =
     "  supervise status                      every run of this user, newest first, a line each
   supervise status ppo.yaml
   supervise status /ckpt/my-run --json | jq -r '.[0].mode'
-  supervise status --health /ckpt/my-run    0 where its supervisor answers, 69 where not: for a probe
+  supervise status --health /ckpt/my-run    0 if its supervisor answers, else 69: for a probe
 ";
 
 #[derive(Debug, clap::Args)]
@@ -20,10 +20,12 @@ pub(super) struct Args {
     /// Trainer YAML, checkpoint root, run directory or identity of a run
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
-    /// End with 69 unless the supervisor of each run lives and answers within 5 s, whatever it is waiting for
+    /// Exit with 69 unless each run's supervisor answers within 5 s
+    ///
+    /// What the supervisor is waiting for does not matter.
     #[arg(long, requires = "runs", conflicts_with = "json")]
     health: bool,
-    /// Follow it on the screen, as `supervise top` does
+    /// Watch live, as `supervise top` does
     #[arg(long, conflicts_with_all = ["json", "health"])]
     watch: bool,
     /// Print JSON: a list, one object per run

@@ -28,8 +28,8 @@ use supervise_host::process::{LeftoverProcess, end_run, find_attempt_processes, 
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
-  supervise stop 9f3c2a71d04be586 --now     without grace
-  supervise stop ppo.yaml --timeout 5m      69 where it has not ended by then
+  supervise stop 9f3c2a71d04be586 --now     kill immediately
+  supervise stop ppo.yaml --timeout 5m      69 if it has not ended by then
   supervise stop ppo.yaml --json | jq .exit_code
 ";
 
@@ -46,21 +46,25 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    ///
+    /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// At the next proven step
+    /// Stop at the next proven step
     #[arg(long, conflicts_with = "now")]
     after_save: bool,
-    /// Without grace
+    /// Kill immediately, without a grace period
     #[arg(long)]
     now: bool,
-    /// Give up after this long, with exit code 69 and a list of what still lives; the run is told to stop all the same. Where no
-    /// supervisor lives this command ends the workers, and it counts from their SIGKILL. Default: the run's grace periods and
-    /// one minute more; with --after-save it waits for the save without end
+    /// Give up waiting after this long (exit code 69)
+    ///
+    /// Lists the processes that are still running; the stop request stays in effect. If no supervisor is running, this command ends the
+    /// workers itself, and the time counts from their SIGKILL. Default: the run's grace periods plus one minute; with --after-save, no
+    /// limit.
     #[arg(long, value_name = "DURATION", value_parser = supervise_config::settings::parse_duration)]
     timeout: Option<Duration>,
-    /// Print JSON: run, what was done, the outcome and the exit code that the run ended with
+    /// Print JSON: run, action, outcome and the run's exit code
     #[arg(long)]
     json: bool,
 }
@@ -186,9 +190,10 @@ fn ask(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     }
     while control::lives(&seen.run) {
         if limit.is_some_and(|l| began.elapsed() > l) {
-            let text = format!("run {} has not ended after {} s", seen.run, began.elapsed().as_secs());
-            return Err(named(CliError::environment(text), seen)
-                .hint("it stays told to stop: `supervise status` tells what is waited for; --now gives no grace"));
+            let text = format!("run {} did not stop within {} s", seen.run, began.elapsed().as_secs());
+            return Err(named(CliError::environment(text), seen).hint(
+                "the stop request stays in effect: `supervise status` shows what it waits for; --now kills immediately",
+            ));
         }
         std::thread::sleep(LOOK);
     }
@@ -208,7 +213,7 @@ fn ask(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
         return told(args, seen, "");
     }
     let how = outcome.map(outcome_words).unwrap_or_default();
-    Err(CliError::environment(format!("run {} has ended, and processes of it live: {how}", seen.run)).with_lines(left))
+    Err(CliError::environment(format!("run {} ended but left processes behind: {how}", seen.run)).with_lines(left))
 }
 
 /// A stop may take a save, then the workers' grace, then their killing.
@@ -306,8 +311,11 @@ fn write_down(seen: &RunInfo, lease: &mut StopLease) {
 fn undead(left: &[ProcRef]) -> CliError {
     let pids: Vec<String> = left.iter().map(ToString::to_string).collect();
     let living = left.iter().filter_map(|p| LeftoverProcess::of(*p));
-    CliError::environment(format!("SIGKILL does not end these processes: {}", pids.join(", ")))
-        .with_lines(living.map(|p| terminal::line(&p.to_string()).into_owned()))
+    CliError::environment(format!(
+        "these processes survive SIGKILL (uninterruptible I/O): {}",
+        pids.join(", ")
+    ))
+    .with_lines(living.map(|p| terminal::line(&p.to_string()).into_owned()))
 }
 
 /// Neither supervisor nor guard: what they left is ended.
@@ -367,7 +375,7 @@ impl StopLease {
             Ok(IoAnswer::Held(who)) => Err(CliError::lease_held(format!(
                 "another supervisor holds the lease: {who}"
             ))),
-            Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
+            Ok(_) => Err(CliError::internal("I/O worker: unexpected answer")),
             Err(IoWorkerError::Stalled(_)) => Ok(alone),
             Err(e) => Err(CliError::environment(e.to_string())),
         }

@@ -144,7 +144,7 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
     let place = looked
         .map(|d| format!(" (there is no journal in {d})"))
         .unwrap_or_default();
-    CliError::usage(format!("{name}: no run is known by this name{place}")).hint(NAMES)
+    CliError::usage(format!("no run named {name}{place}")).hint(NAMES)
 }
 
 /// A journal is there, and not what says whose it is.
@@ -370,7 +370,7 @@ pub(super) fn peek_by(worker: &mut IoClient, dir: &Utf8Path) -> Result<LoadedRun
     let mut reading = JournalProgress::new(dir);
     match worker.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)) {
         Ok(IoAnswer::Loaded(loaded)) => Ok(*loaded),
-        Ok(_) => Err(ReadFailure("the helper gave an unexpected answer".to_owned(), false)),
+        Ok(_) => Err(ReadFailure("I/O worker: unexpected answer".to_owned(), false)),
         Err(IoWorkerError::Stalled(_)) => Err(ReadFailure(reading.stalled(), false)),
         Err(e @ IoWorkerError::Refused(_)) => Err(ReadFailure(e.to_string(), true)),
         Err(e) => Err(ReadFailure(e.to_string(), false)),
@@ -400,10 +400,8 @@ pub(super) fn one(name: Option<&str>) -> Result<RunInfo, CliError> {
     let (mut all, _) = all();
     match (all.len(), all.pop()) {
         (1, Some(seen)) => Ok(seen),
-        (0, _) => Err(CliError::usage(
-            "no run is named, and none of this user is known on this machine",
-        )),
-        (n, _) => Err(CliError::usage(format!("no run is named, and {n} are known"))
+        (0, _) => Err(CliError::usage("name a run: this user has none on this machine")),
+        (n, _) => Err(CliError::usage(format!("name a run: there are {n}"))
             .hint("`supervise status` lists them; name one by its identity")),
     }
 }

@@ -43,7 +43,9 @@ pub(super) const EXITS: [SuperviseExitCode; 5] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    /// Trainer YAML, checkpoint root, run directory or identity [default: every run]
+    ///
+    /// Without it, every run of this user on this machine.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
 }

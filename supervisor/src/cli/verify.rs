@@ -36,19 +36,21 @@ pub(super) const EXITS: [SuperviseExitCode; 10] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Checkpoint roots, steps, roles, directories of DCP, Megatron or exported weights, or single files
+    /// Checkpoint roots, steps, roles, weight directories or files
+    ///
+    /// Weight directories: DCP, Megatron or exported weights.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<Utf8PathBuf>,
-    /// How deep to look
+    /// How much to read of each file
     #[arg(long, value_enum, default_value = "structure")]
     depth: super::DepthArg,
-    /// Read again every file that a run has proven, and compare with what it recorded
+    /// Reread every proven file and compare it with the proof record
     #[arg(long, conflicts_with_all = ["finite", "tensors"])]
     scrub: bool,
-    /// Also count infinite numbers and NaN (reads every byte)
+    /// Also count infinities and NaN (reads every byte)
     #[arg(long)]
     finite: bool,
-    /// Memory that looking into files may take [default: the setting proof.memory]
+    /// Memory to use for reading files [default: proof.memory]
     #[arg(long, value_name = "SIZE", value_parser = supervise_config::settings::parse_bytes)]
     memory: Option<u64>,
     /// List the tensors of each file

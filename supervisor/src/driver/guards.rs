@@ -141,7 +141,7 @@ impl Driver {
         }
         match serde_json::from_slice::<FromGuard>(line.as_bytes()) {
             Ok(message) => self.on_guard_message(message),
-            Err(e) => tracing::error!("the guard said something unknown: {e}"),
+            Err(e) => tracing::error!("unknown message from the guard: {e}"),
         }
     }
 
@@ -276,7 +276,7 @@ impl Driver {
         let silent = |l: &GuardLink| !l.gone && l.launching.is_none() && now.since(l.heard) > GUARD_SILENCE;
         if self.state.mode == RunMode::Running && self.guard.as_ref().is_some_and(silent) {
             let text = format!(
-                "the guard has said nothing for {} s: it is ended with its workers",
+                "no message from the guard for {} s: killing it and its workers",
                 GUARD_SILENCE.0 / 1000
             );
             self.printer.note(&text);

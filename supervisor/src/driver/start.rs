@@ -197,10 +197,10 @@ fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut
     let run = &spec.run;
     let hint = match outcome {
         RunOutcome::NoProof { .. } => format!(
-            "nothing was started; `supervise checkpoints {run}` shows every step. Then: `--from N`, `--fresh` or `--again`; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
+            "nothing was started; `supervise checkpoints {run}` shows every step. Then: `--from N`, `--fresh` or `--again`; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
         ),
         _ => format!(
-            "nothing was started; after mending the cause, say `supervise run --again …`; or `supervise resume {run}`, and start it as ever"
+            "nothing was started; fix the cause, then use `supervise run --again …`, or `supervise resume {run}` and start it as before"
         ),
     };
     printer.last_word(&hint);

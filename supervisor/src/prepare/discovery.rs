@@ -152,7 +152,7 @@ fn agreed(c: &RunSources) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
         let again = c.request.again(&["plan", "--learn", "--yes"], &[]);
         return Err(
-            CliError::usage(format!("not run: {what}, and nobody can be asked: not a terminal"))
+            CliError::usage(format!("not run: {what}; cannot ask for confirmation: not a terminal"))
                 .hint(format!("to run it: {}", proposed(&again))),
         );
     }

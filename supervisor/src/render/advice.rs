@@ -11,28 +11,27 @@ pub fn advice(outcome: &RunOutcome, why: &[Reason], run: &str, worker: Option<u3
         RunOutcome::Finished { .. } | RunOutcome::Stopped | RunOutcome::OutOfTime => return Vec::new(),
         RunOutcome::Deterministic { .. } | RunOutcome::GaveUp { .. } => {
             format!(
-                "fix the cause, then the same `supervise run` with --again; or `supervise resume {run}`, and start it as ever"
+                "fix the cause, then add --again to the same `supervise run`, or use `supervise resume {run}` and start it as before"
             )
         }
         RunOutcome::NoProof { .. } if why.first().is_some_and(|r| r.code == UNFAMILIAR_GLOBALS) => {
-            "once the question above is answered, `supervise run` with --again; else with --from N or --fresh"
-                .to_owned()
+            "answer the question above, then `supervise run` with --again; or use --from N or --fresh".to_owned()
         }
         RunOutcome::NoProof { .. } => {
             format!(
-                "`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
+                "`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
             )
         }
         RunOutcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
         RunOutcome::Stranger { step: Some(step), .. } => format!(
-            "`supervise run` with --from {step} where that state is this run's to go on from; else end who writes there, move it away, and run again"
+            "`supervise run` with --from {step} if this run is to resume from that state; else stop the other writer, move the step away and run again"
         ),
-        RunOutcome::Stranger { step: None, .. } => "end who writes there, then `supervise run` goes on".to_owned(),
+        RunOutcome::Stranger { step: None, .. } => "stop the other writer, then `supervise run` resumes".to_owned(),
         RunOutcome::ScriptUnfinished { .. } => {
             "run the rest of the script by hand, or give each further training its own `supervise run`".to_owned()
         }
-        RunOutcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
-        RunOutcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
+        RunOutcome::Environment { .. } => "fix the problem, then `supervise run` resumes".to_owned(),
+        RunOutcome::Config { .. } => "change the configuration, then `supervise run` resumes".to_owned(),
     };
     let mut out = vec![format!("why:    supervise explain {run}")];
     out.extend(worker.map(|w| format!("output: supervise logs {run} --worker {w}")));

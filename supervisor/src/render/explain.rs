@@ -314,8 +314,8 @@ impl ExplainView {
     #[must_use]
     pub fn brief(&self) -> String {
         let mut out = match (&self.outcome, self.exit_code) {
-            (Some(words), Some(code)) => format!("run {}: {} (exit code {code})\n", self.run, shown(words)),
-            _ => format!("run {}: no end yet, see `supervise status {}`\n", self.run, self.run),
+            (Some(words), Some(code)) => format!("run {} ended: {} (exit code {code})\n", self.run, shown(words)),
+            _ => format!("run {} has not ended (`supervise status {}`)\n", self.run, self.run),
         };
         // Do not repeat the outcome.
         for why in self

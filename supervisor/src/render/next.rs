@@ -75,10 +75,10 @@ impl NextView {
                 )
             }
             ResumeChoice::Finished { step, reasons } => (
-                format!("launch nothing: step {step} is the last one, and is proven"),
+                format!("do nothing: step {step} is the last one and is proven"),
                 reasons,
             ),
-            ResumeChoice::Unreadable { reasons } => ("wait, and launch nothing meanwhile".to_owned(), reasons),
+            ResumeChoice::Unreadable { reasons } => ("wait".to_owned(), reasons),
             ResumeChoice::Refuse { outcome, reasons } => (
                 format!(
                     "be refused ({}; exit code {})",
@@ -91,13 +91,13 @@ impl NextView {
         view.reasons = reasons.iter().map(|r| one_line(&r.text, LONG)).collect();
         view.would = match (before, alive.supervisor.alive, state.live()) {
             (Some(outcome), ..) => format!(
-                "a start would launch nothing: it ended and needs a person ({}); with --again, after the cause is mended, it would {would}",
+                "a start would do nothing: the run failed and needs attention ({}); with --again, once the cause is fixed, it would {would}",
                 outcome_words(outcome)
             ),
             (None, true, Some(a)) => format!("if attempt {} ended now, the next one would {would}", a.no),
             (None, true, None) => format!("the next attempt would {would}"),
             (None, false, Some(_)) if alive.guard.alive => {
-                format!("a start would go on with the workers that live; once they have ended, it would {would}")
+                format!("a start would take over the running workers; once they have ended, it would {would}")
             }
             (None, false, _) => format!("a start would {would}"),
         };

@@ -19,7 +19,7 @@ pub fn outcome_words(o: &RunOutcome) -> String {
             format!("the training finished{at}, its script did not: {why}")
         }
         RunOutcome::Stopped => "stopped".to_owned(),
-        RunOutcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
+        RunOutcome::OutOfTime => "preempted: the next start resumes".to_owned(),
         RunOutcome::Deterministic { why } => format!("{} {why}", Lead::Failed),
         RunOutcome::NoProof { why } => format!("{} {why}", Lead::NoCheckpoint),
         RunOutcome::LeaseHeld { by } => format!("another process is at work here: {by}"),

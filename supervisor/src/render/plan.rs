@@ -292,9 +292,9 @@ impl PlanView {
         [
             ("look at this first", of(&is_warning)),
             ("what is saved, and what a crash costs", saves),
-            ("what no resume brings back", of(&is_kept)),
+            ("never restored by a resume", of(&is_kept)),
             (
-                "what the trainer is told, and why",
+                "settings added by supervise",
                 self.helps.iter().map(HelpView::text).collect(),
             ),
             ("also", rest),
@@ -304,23 +304,23 @@ impl PlanView {
     fn headline(&self) -> String {
         match (self.would, &self.from) {
             ("launch", Some(from)) => format!("would {}", shown(&start_point(from))),
-            ("finished", _) => "would launch nothing: the run is finished (exit code 0)".to_owned(),
+            ("finished", _) => "nothing to do: the run is finished (exit code 0)".to_owned(),
             ("ended_before", from) => format!(
-                "would launch nothing: this run ended before and needs a person (exit code {})\n{}",
+                "would not start: the run failed and needs attention (exit code {})\n{}",
                 self.exit_code.unwrap_or(1),
-                after("with --again, after mending the cause", from.as_ref())
+                after("with --again, once the cause is fixed", from.as_ref())
             ),
             ("held", from) => format!(
-                "would launch nothing: a supervisor of this run lives (exit code {}); `supervise status {}` tells what it does\n{}",
+                "would not start: this run already has a supervisor (exit code {}, see `supervise status {}`)\n{}",
                 SuperviseExitCode::LeaseHeld.code(),
                 self.run,
                 after("once it has ended", from.as_ref())
             ),
             ("take_over", from) => format!(
-                "would launch nothing: workers of this run live on without a supervisor, and it would go on with them\n{}",
+                "would take over the workers that are still running\n{}",
                 after("once they have ended", from.as_ref())
             ),
-            ("wait", _) => "would wait, and launch nothing meanwhile".to_owned(),
+            ("wait", _) => "would wait".to_owned(),
             _ => format!("would refuse to start (exit code {})", self.exit_code.unwrap_or(1)),
         }
     }
@@ -357,7 +357,7 @@ impl PlanView {
         }
         let policy = &p.order.spec.policy;
         out.push_str(&format!(
-            "  on failure   {} without progress, then it ends; pauses from {} to {}\n",
+            "  on failure   gives up after {} without progress; backoff {} to {}\n",
             super::count(u64::from(policy.retries).saturating_add(1), "attempt"),
             time::span(policy.backoff_initial),
             time::span(policy.backoff_max)

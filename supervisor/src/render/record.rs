@@ -141,7 +141,7 @@ fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
         EventKind::Rehearsed(r) => rehearsed(&r.result),
         EventKind::TrainerSeen(seen) => seen.words(),
         EventKind::TimeGap { missing } => format!(
-            "the machine slept or stood still for {}: clocks are shifted",
+            "the machine or the supervisor was paused for {}; timeouts were extended",
             span(*missing)
         ),
         EventKind::IoStalled { what } => format!("the file system does not answer: {what}"),

@@ -59,7 +59,7 @@ impl ResumeView {
             out.push_str(&format!("  {}\n", shown(line)));
         }
         out.push_str(&format!("  as its journal tells, {}\n", shown(&self.next)));
-        out.push_str("  start it as ever: `supervise run`, its service, or its batch script\n");
+        out.push_str("  start it as before: `supervise run`, its service, or its batch script\n");
         out
     }
 }

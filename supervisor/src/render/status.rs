@@ -263,9 +263,9 @@ impl StatusView {
         match (self.supervisor.alive, self.guard.alive) {
             (true, _) => mode,
             (false, false) if let Some(e) = &self.elsewhere => format!("{mode}, on {}", e.host),
-            (false, true) => format!("no supervisor; its guard holds the workers (last known: {mode})"),
+            (false, true) => format!("no supervisor; workers still running under the guard (was: {mode})"),
             (false, false) if self.problem.is_some() => "no supervisor and no guard of this user's".to_owned(),
-            (false, false) => format!("not running: the supervisor is gone (last known: {mode})"),
+            (false, false) => format!("not running (was: {mode})"),
         }
     }
 
@@ -307,7 +307,7 @@ impl StatusView {
         // After the outcome no supervisor or guard is expected.
         if self.outcome.is_none() || self.supervisor.alive || self.guard.alive {
             match &self.elsewhere {
-                Some(e) => row("supervisor", format!("{}: it cannot be reached from here", e.words())),
+                Some(e) => row("supervisor", format!("{} (unreachable from this machine)", e.words())),
                 None => {
                     row("supervisor", liveness(self.supervisor));
                     row("guard", liveness(self.guard));

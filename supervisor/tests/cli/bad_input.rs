@@ -297,9 +297,9 @@ fn runs_and_paths_that_are_not_there() {
     ] {
         world
             .run(&args)
-            .refuses(64, &[args[1], "no run is known", "supervise status"]);
+            .refuses(64, &[args[1], "no run named", "supervise status"]);
     }
-    world.run(&["stop"]).refuses(64, &["no run is named"]);
+    world.run(&["stop"]).refuses(64, &["name a run"]);
     world
         .run(&["verify", "nothing"])
         .refuses(64, &["nothing", "no such file or directory"]);

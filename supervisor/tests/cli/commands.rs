@@ -238,7 +238,7 @@ fn a_failure_that_repeats_is_told_with_its_evidence() {
     assert!(again.out.contains("--again"), "{again:#?}");
     world
         .run(&["plan", "ppo.yaml"])
-        .tells(said.code, &["needs a person", "with --again", "it ended before"]);
+        .tells(said.code, &["needs attention", "with --again", "it ended before"]);
 }
 
 #[test]

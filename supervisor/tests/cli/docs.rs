@@ -108,11 +108,14 @@ fn help(command: &[&str], page: &mut String) {
             page.push_str(&format!("\n[Exit codes](exit-codes.md): {}.\n", codes.join(", ")));
         }
     }
-    let below = text.split_once("Commands:\n").map_or("", |(_, rest)| rest);
-    let below = below
+    // The program lists its commands under several headings.
+    let heading = if command.is_empty() { "Usage:" } else { "Commands:" };
+    let below = text
         .lines()
-        .take_while(|l| !l.is_empty())
-        .filter(|l| !l.starts_with("   "));
+        .skip_while(|l| !l.starts_with(heading))
+        .skip(1)
+        .take_while(|l| *l != "Options:")
+        .filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     for name in below
         .filter_map(|l| l.split_whitespace().next())
         .filter(|n| *n != "help")

@@ -9,8 +9,8 @@ use std::process::Command;
 /// Subcommands, as the program lists them.
 fn subcommands(world: &World) -> Vec<String> {
     let help = world.run(&["--help"]).out;
-    let list = help.split_once("Commands:\n").unwrap().1;
-    let list = list.lines().take_while(|l| !l.is_empty());
+    let list = help.lines().skip_while(|l| !l.starts_with("Usage:")).skip(1);
+    let list = list.take_while(|l| *l != "Options:");
     let names = list.filter_map(|l| {
         l.strip_prefix("  ")?
             .split_once("  ")

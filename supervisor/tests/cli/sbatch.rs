@@ -458,7 +458,7 @@ fn a_machine_that_is_taken_away_is_told_of() {
             Decision::Finish {
                 outcome: RunOutcome::OutOfTime,
             },
-            "out of time: the machine is taken away, and the next start goes on: why",
+            "preempted: the next start resumes: why",
         ),
     ] {
         assert_eq!(words(&decided(what, "why"), &s).as_deref(), Some(says));

@@ -99,7 +99,7 @@ fn a_module_in_the_working_directory_is_asked_about_once() {
     said.expect(4)
         .says("my_project.state.Sampler")
         .says("If that is your own code")
-        .says("once the question above is answered, `supervise run` with --again");
+        .says("answer the question above, then `supervise run` with --again");
     let (_, rest) = said.text.split_once("SUPERVISE_PROOF__TRUST_GLOBALS='").unwrap();
     let list = rest.split_once('\'').unwrap().0.to_owned();
     scene.env("SUPERVISE_PROOF__TRUST_GLOBALS", &list);

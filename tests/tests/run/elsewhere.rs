@@ -70,12 +70,12 @@ fn a_run_that_lives_in_another_namespace_is_told_as_living_and_asked_in_its_dire
     };
     let (code, text) = said(&["status"]);
     assert!(
-        code == Some(0) && text.contains("running, on ") && text.contains("cannot be reached from here"),
+        code == Some(0) && text.contains("running, on ") && text.contains("unreachable from this machine"),
         "{text}"
     );
     let (code, text) = said(&["rollback", "--to", "2"]);
     assert!(
-        code == Some(5) && text.contains("cannot be reached from here"),
+        code == Some(5) && text.contains("unreachable from this machine"),
         "{text}"
     );
     let (code, text) = said(&["unhold"]);

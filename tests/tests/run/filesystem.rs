@@ -228,7 +228,8 @@ fn a_full_disk_under_the_journal_does_not_stop_the_training() {
     scene.go();
     wait_for("the training ends", || scene.digest().is_some());
     wait_for("it says so", || {
-        run.text().contains("the training goes on, nothing new is started")
+        run.text()
+            .contains("training continues; no restart until the journal is writable")
     });
     let status = scene.status();
     let problem = status["problem"].as_str().unwrap_or_default();
@@ -261,7 +262,8 @@ fn a_scan_older_than_the_last_save_makes_no_stranger_of_it() {
     let ballast = journals.fill(&run_dir);
     scene.go();
     wait_for("the journal is full", || {
-        run.text().contains("the training goes on, nothing new is started")
+        run.text()
+            .contains("training continues; no restart until the journal is writable")
     });
     // One save long before the last is read until the training is over.
     let held = scene.tracked().unwrap() + 10;

@@ -93,14 +93,14 @@ fn a_wish_that_workers_without_a_supervisor_cannot_fulfil_is_refused() {
         let refused = scene.run(wish);
         refused.expect(64);
         assert!(
-            refused.text.contains("live on without a supervisor"),
+            refused.text.contains("still running without a supervisor"),
             "{}",
             refused.text
         );
         // The plan says what the run would do.
         let wish: Vec<&str> = wish.iter().copied().filter(|word| *word != "--yes").collect();
         let planned = scene.ask(&[&["plan", config.to_str().unwrap()], wish.as_slice()].concat());
-        planned.expect(64).says("live on without a supervisor");
+        planned.expect(64).says("still running without a supervisor");
     }
     assert_eq!(scene.workers(), workers);
     scene.set("trainer.save_freq", json!(3));

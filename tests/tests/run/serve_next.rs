@@ -75,7 +75,7 @@ fn whoever_has_the_key_has_the_next_start_planned_and_is_told_where_it_cannot_be
     let page = format!("/run/{}/plan", run_of(&scene));
     assert_eq!(code(&server.get(&page, "").0), "401");
     let (_, plan) = server.get(&page, &cookie);
-    assert!(plan.contains("would launch nothing: the run is finished"), "{plan}");
+    assert!(plan.contains("nothing to do: the run is finished"), "{plan}");
     fs::remove_file(scene.write_config()).unwrap();
     let (_, plan) = server.get(&page, &cookie);
     assert!(

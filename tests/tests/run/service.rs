@@ -108,7 +108,7 @@ fn a_probe_tells_a_supervisor_that_answers_from_one_that_does_not() {
         }
     };
     // Nothing is known of it yet.
-    probe(64, "no run is known");
+    probe(64, "no run named");
     let run = scene.start_with(&command[1..]);
     saved(&scene, 4);
     probe(0, "");

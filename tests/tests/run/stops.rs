@@ -58,7 +58,7 @@ fn a_notice_lets_a_save_finish_and_the_run_goes_on_later() {
     saving(&scene, 4);
     run.signal(libc::SIGUSR1);
     run.signal(libc::SIGUSR1);
-    run.wait().expect(75).says("out of time");
+    run.wait().expect(75).says("preempted");
     assert_eq!(scene.tracked(), Some(4));
     assert_eq!(scene.status()["outcome"]["word"], "out_of_time");
     scene.go();

@@ -29,9 +29,9 @@ fn top_follows_a_run_that_lives_and_tells_when_its_supervisor_is_dead() {
     let _ = top.shows("step 4 of 12 is proven");
     let guards = scene.guards();
     run.kill();
-    let _ = top.shows("no supervisor; its guard holds the workers");
+    let _ = top.shows("no supervisor; workers still running under the guard");
     guards.into_iter().for_each(|pid| send(pid, libc::SIGKILL));
-    let _ = top.shows("not running: the supervisor is gone");
+    let _ = top.shows("not running (was: ");
     top.keys(&["Enter"]);
     let _ = top.shows("step:4");
     top.keys(&["/", "s", "t", "e", "p", ":", "3", "Enter"]);

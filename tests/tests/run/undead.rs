@@ -126,9 +126,9 @@ fn a_stop_ends_at_its_deadline_and_the_run_stays_told_to_end() {
     let pid = eventually("the worker runs", || scene.workers().first().copied());
     wait_for("it ignores signals", || scene.ask(&["logs"]).text.contains("ready"));
     let stop = scene.ask(&["stop", "--timeout", "1s"]);
-    stop.expect(69).says("has not ended after 1 s");
+    stop.expect(69).says("did not stop within 1 s");
     stop.says(&format!("process {pid} (fake_worker)"))
-        .says("it stays told to stop");
+        .says("the stop request stays in effect");
     scene.ask(&["stop", "--now"]).expect(0).says("stopped");
     run.wait().expect(7);
     scene.assert_alone();

@@ -151,7 +151,7 @@ impl Deciding<'_> {
                 1 => "the attempt".to_owned(),
                 n => format!("{n} attempts in a row"),
             };
-            let why = format!("{attempts} proved no new step (retries: {})", self.spec.policy.retries);
+            let why = format!("{attempts} made no progress (retries: {})", self.spec.policy.retries);
             self.finish(
                 RunOutcome::GaveUp { why: why.clone() },
                 vec![Reason::new("budget", why)],

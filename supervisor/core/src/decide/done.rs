@@ -48,7 +48,7 @@ impl Deciding<'_> {
             return false;
         }
         let text = format!(
-            "the training was over {} s ago, and its processes stay without computing or printing: they are ended, which is no failure",
+            "training finished {} s ago but its processes did not exit; stopping them (not a failure)",
             since.0 / 1000
         );
         let reason = Reason::new(NoticeKind::DoneButStays.code(), text.clone());

@@ -198,7 +198,7 @@ impl Deciding<'_> {
         if progressed {
             return match lived {
                 true => "the command lived for long: no retry is charged".to_owned(),
-                false => "the attempt proved a new step: no retry is charged".to_owned(),
+                false => "a new step was proven: no retry charged".to_owned(),
             };
         }
         if spared {

@@ -170,7 +170,7 @@ impl Deciding<'_> {
             };
             // It is not known here which of them worked.
             let text = format!(
-                "{what} for {} s (limit {} s), but some of its processes, or a GPU, worked {} s ago: it is watched{until}",
+                "{what} for {} s (limit {} s), but processes or a GPU were active {} s ago; still waiting{until}",
                 silent.0 / 1000,
                 limit.0 / 1000,
                 still.0 / 1000

@@ -34,7 +34,7 @@ impl Deciding<'_> {
         let known = self.s.attempt.as_ref().filter(|a| !a.end.gone).map(|a| a.no);
         if let Some(l) = living.filter(|l| Some(l.attempt) == known) {
             let text = format!(
-                "the guard of attempt {} lives, with {} workers: going on with them",
+                "taking over attempt {} with {} running workers",
                 l.attempt,
                 l.workers.len()
             );

@@ -132,7 +132,7 @@ impl MigrateLease {
         match io_worker.ask(ask, TAKING) {
             Ok(IoAnswer::Term(_)) => Ok(Self { io_worker }),
             Ok(IoAnswer::Held(who)) => Err(CliError::lease_held(format!("{root}: somebody holds the lease: {who}"))),
-            Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
+            Ok(_) => Err(CliError::internal("I/O worker: unexpected answer")),
             Err(e) => Err(broken(e)),
         }
     }

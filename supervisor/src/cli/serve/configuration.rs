@@ -116,7 +116,7 @@ fn read_one(helper: &mut IoClient, dir: &Utf8Path, term: u32, left: Duration) ->
                 "the file system under {dir} does not answer, or not within {seconds} s"
             ))
         }
-        Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
+        Ok(_) => Err("I/O worker: unexpected answer".to_owned()),
         Err(e) => Err(e.to_string()),
     }
 }

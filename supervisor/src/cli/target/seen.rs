@@ -122,7 +122,7 @@ impl RunInfo {
     pub(in crate::cli) fn unreachable(&self, command: &str) -> Option<CliError> {
         let there = self.elsewhere.as_ref()?;
         let text = format!(
-            "the supervisor of run {} cannot be reached from here: {}",
+            "the supervisor of run {} is unreachable from this machine: {}",
             self.run,
             there.words()
         );
