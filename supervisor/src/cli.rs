@@ -1,4 +1,4 @@
-//! The command line: one file per subcommand.
+//! The command line: one file per command.
 
 mod checkpoints;
 mod compare;
@@ -94,7 +94,7 @@ enum Command {
     ///
     /// Works for unsupervised runs too.
     Diagnose(diagnose::Args),
-    /// List a run's attempts: steps, duration, cause of the end, time lost
+    /// List a run's attempts: steps, duration, cause, time lost
     History(history::Args),
     /// List every step of a checkpoint root with its verdict
     Checkpoints(checkpoints::Args),
@@ -305,7 +305,7 @@ pub(crate) fn command() -> clap::Command {
     .after_long_help(format!("{}\n{JSON_ERRORS}", exit::table("", &exit::ALL)))
 }
 
-/// Does what the command line says. Returns the exit code.
+/// Runs the command line. Returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     trace();
     let args: Vec<OsString> = args.into_iter().collect();
@@ -365,7 +365,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
     }
 }
 
-/// Help and version go to standard output, mistakes are errors of usage.
+/// Prints help and version to standard output; everything else is a usage error.
 fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
     if e.kind() == ErrorKind::DisplayVersion && args.iter().any(|a| a == "--json") {
         version::print()?;
@@ -384,7 +384,7 @@ fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
         ))
         .hint("a link gives a file another name: `ln -s`, and name the link"));
     }
-    // What was typed is quoted in it, and makes no lines of its own: the same is said of arguments that hold none.
+    // The error quotes what was typed, which must not create lines: build it again from escaped arguments.
     let safe = args.iter().map(|a| terminal::line(&a.to_string_lossy()).into_owned());
     if let Err(e) = command().try_get_matches_from(safe)
         && e.use_stderr()
@@ -397,10 +397,10 @@ fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
     Err(CliError::usage(message).with_lines(lines))
 }
 
-/// Statements of the program about itself, for its makers: `SUPERVISE_LOG=debug`.
+/// Enables the program's own logging: `SUPERVISE_LOG=debug`.
 pub(crate) fn trace() {
     let filter = EnvFilter::try_from_env("SUPERVISE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    // Only the first one of a process counts; tests call this more than once.
+    // Only the first call in a process counts; tests call this more than once.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| printer::StderrWriter)
@@ -410,13 +410,12 @@ pub(crate) fn trace() {
         .try_init();
 }
 
-/// Prints a value as JSON.
 fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
     written(printer::out_json(&text))
 }
 
-/// An empty word is most often a variable of the shell that is not set.
+/// Refuses an empty name, usually an unset shell variable.
 fn not_empty(word: &str, what: &str) -> Result<(), CliError> {
     match word {
         "" => Err(CliError::usage(format!("{what}: expected a name, found an empty word"))
@@ -425,15 +424,15 @@ fn not_empty(word: &str, what: &str) -> Result<(), CliError> {
     }
 }
 
-/// Prints the answer of a command, in words.
+/// Prints the answer of a command as text.
 fn print(text: &str) -> Result<(), CliError> {
     written(printer::out_text(text))
 }
 
-/// An answer that did not arrive is an error, whatever it would have said.
+/// An answer that could not be written is an error.
 fn written(result: io::Result<()>) -> Result<(), CliError> {
     match result {
-        // Who asked has heard enough.
+        // The reader closed the pipe because it has enough.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(e) => Err(CliError::environment(format!(
             "the answer cannot be written to standard output: {e}"

@@ -1,7 +1,7 @@
-//! The control socket of a living supervisor: an abstract address, one JSON line each way.
+//! The control socket of a running supervisor: an abstract address, one JSON line each way.
 //!
-//! Abstract names need no file system, so that a question is answered while a mount hangs, and vanish with their
-//! process (see [`supervise_host::address`]).
+//! Abstract names need no file system, so that requests are answered while a mount hangs, and they vanish with their process (see
+//! [`supervise_host::address`]).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -14,104 +14,102 @@ use supervise_core::state::RunState;
 use supervise_host::address::{self, SocketRole};
 use supervise_host::wire;
 
-/// Longest question, in bytes, newline included.
+/// Longest request, in bytes, including the newline.
 pub const REQUEST_LIMIT: usize = 64 << 10;
-/// Longest answer: a state with its last scan.
+/// Longest reply, in bytes: a state with its last scan.
 pub const REPLY_LIMIT: usize = 64 << 20;
 
-/// Questions to a living supervisor.
+/// Requests to a running supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
-    /// How the run is.
+    /// The state of the run.
     Status,
-    /// End the run.
+    /// Stop the run.
     Stop {
         /// At the next proven step.
         after_save: bool,
-        /// Without grace.
+        /// Without a grace period.
         now: bool,
-        /// Whoever asks, where it is not `supervise stop`.
+        /// Who asks, if not `supervise stop`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
-    /// Leave the run as it is, whatever it does.
+    /// Hold the run.
     Hold {
         /// The user who asks.
         by: String,
-        /// Its purpose, in their words.
+        /// The purpose, as the user gave it.
         why: Option<String>,
     },
-    /// See to it again.
+    /// Release the run.
     Unhold {
         /// The user who asks.
         by: String,
     },
 }
 
-/// A request that is left in the run directory, for a supervisor to which nobody can connect from there.
+/// A request left in the run directory, for a supervisor that cannot be reached from there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftRequest {
-    /// The term of that supervisor: the next one is not meant.
+    /// The supervisor's term: the next one must not obey it.
     pub term: Term,
-    /// The request itself.
     pub request: ControlRequest,
 }
 
-/// Its answers.
+/// Replies of a supervisor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {
-    /// How the run is.
+    /// The state of the run.
     Status {
-        /// The state.
         state: Box<RunState>,
         /// The specification of this term.
         spec: Box<RunSpec>,
-        /// The ledger; nothing of a supervisor of an older release.
+        /// Empty from a supervisor of an older release.
         #[serde(default)]
         ledger: Box<TimeLedger>,
     },
-    /// It will be done.
+    /// The request will be obeyed.
     Done,
-    /// It will not, for this reason.
+    /// The request is refused, for this reason.
     Refused(String),
 }
 
-/// Listens for questions about a run.
+/// Listens for requests about a run.
 ///
 /// # Errors
-/// `AddrInUse`: another supervisor lives here.
+/// `AddrInUse`: another supervisor of the run is running.
 pub fn bind(run: &RunId) -> io::Result<UnixListener> {
-    // Of two that start in the same moment both may get so far: the lease lets one of them go on.
+    // Two supervisors that start at the same time may both get here; the lease decides.
     if lives(run) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     address::listen(&address::fresh(run, SocketRole::Control)?)
 }
 
-/// Looks if a supervisor of the run lives on this machine.
+/// Returns true if a supervisor of the run is running on this machine.
 #[must_use]
 pub fn lives(run: &RunId) -> bool {
     address::lives(run, SocketRole::Control)
 }
 
-/// Looks if anything of the run listens on this machine.
+/// Returns true if any process of the run listens on this machine.
 #[must_use]
 pub fn anybody(run: &RunId) -> bool {
     address::anybody(run)
 }
 
-/// Looks if a guard of the run lives on this machine.
+/// Returns true if a guard of the run is running on this machine.
 #[must_use]
 pub fn guard_lives(run: &RunId) -> bool {
     address::lives(run, SocketRole::Guard)
 }
 
-/// Asks a living supervisor and waits at most `timeout`; `None` where nobody listens.
+/// Sends a request and waits at most `timeout`; `None` if no supervisor listens.
 ///
 /// # Errors
-/// It does not answer in time (`TimedOut`), or speaks otherwise.
+/// No reply in time (`TimedOut`), or an invalid one.
 pub fn ask(run: &RunId, request: &ControlRequest, timeout: Duration) -> io::Result<Option<ControlReply>> {
     let Some((_, mut stream)) = address::find(run, SocketRole::Control)? else {
         return Ok(None);
@@ -129,7 +127,7 @@ pub fn ask(run: &RunId, request: &ControlRequest, timeout: Duration) -> io::Resu
         }
         stream.set_read_timeout(Some(left))?;
         let n = match stream.read(&mut chunk) {
-            // It ended between our question and its answer: the same as if nobody had listened.
+            // It exited before it replied: the same as no supervisor.
             Ok(0) if line.is_empty() => return Ok(None),
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => n,
@@ -154,7 +152,6 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it does not answer")
 }
 
-/// The process that listens on a run's control socket.
 #[must_use]
 pub fn supervisor_pid(run: &RunId) -> Option<i32> {
     let (_, stream) = address::find(run, SocketRole::Control).ok().flatten()?;
@@ -186,7 +183,7 @@ mod tests {
         assert!(lives(&id));
         assert_eq!(bind(&id).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let server = std::thread::spawn(move || {
-            // Whoever only looks whether somebody lives connects too, and asks nothing.
+            // A client that only checks for a supervisor connects and sends nothing.
             let (stream, line) = std::iter::repeat_with(|| {
                 let (stream, _) = listener.accept().unwrap();
                 assert!(address::is_trusted(&stream));

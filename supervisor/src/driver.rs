@@ -1,8 +1,8 @@
-//! The event loop: turns what happens into events, lets the core decide, journals, performs.
+//! The event loop: turns inputs into events, lets the core decide, journals the records and performs the acts.
 //!
-//! One `select!` on a current-thread runtime. It touches pipes, sockets, timers and `/proc` only; every path under a
-//! user's mount goes to an I/O worker. Records are applied as they are decided; *safety* acts are performed at once,
-//! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
+//! One `select!` on a current-thread runtime. It touches only pipes, sockets, timers and `/proc`; every path under a user's mount
+//! goes to an I/O worker. Records are applied as they are decided. *Safety* acts are performed at once, *guarded* acts once their
+//! intent is durable.
 
 mod acts;
 mod allocation;
@@ -61,27 +61,27 @@ use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::boottime_ms;
 use tokio::sync::mpsc;
 
-/// A timer that fires so late means that the machine slept, or that we were not scheduled.
+/// A timer that fires this late means that the machine slept or that this process was not scheduled.
 const LATE: Ms = Ms(5_000);
-/// An end that was decided waits this long for a journal that cannot be written.
+/// How long a decided end waits for a journal that cannot be written.
 const PATIENCE_AT_END: Ms = Ms::secs(5);
-/// The last records and the lease have this long to reach the disk at the end.
+/// Time for the last records and the lease to reach the disk at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Longer than any term: the thread that sweeps is there when it is needed, whatever limit is reached by then.
+/// Longer than any term: keeps the sweeping thread alive, because a process limit may prevent a new one.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Statements of the command line about this start alone.
+/// Flags of the command line that apply to this start alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunFlags {
-    /// Go on although the journal ended with an outcome that needs a person.
+    /// Start even if the run ended with a failure that needs attention.
     pub again: bool,
 }
 
 /// Runs one term. Returns the exit code.
 ///
 /// # Errors
-/// Errors that keep a term from beginning.
+/// Anything that prevents a term from starting.
 pub fn run(
     order: RunOrder,
     printer: Printer,
@@ -97,12 +97,12 @@ pub fn run(
         ask::a_thread().await?;
         start::term(order, printer, flags, allocation).await
     });
-    // An I/O worker may hang in the kernel for ever: nothing is waited for.
+    // An I/O worker may hang in the kernel forever: do not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(10));
     result
 }
 
-/// Place of a term: the only state beside the core's.
+/// The only state of a term besides the core's.
 struct Driver {
     state: RunState,
     ledger: TimeLedger,
@@ -110,9 +110,9 @@ struct Driver {
     order: RunOrder,
     printer: Printer,
     exe: camino::Utf8PathBuf,
-    /// The last attempt that a guard was started for in this term.
+    /// The last attempt for which this term started a guard.
     begun: Option<AttemptNo>,
-    /// The nodes of a gang, and the address of rank 0 there.
+    /// The nodes of a gang, and the address of rank 0.
     places: Option<(Vec<String>, String)>,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
@@ -123,34 +123,34 @@ struct Driver {
     children: Vec<Child>,
     standby: Option<StandbyGuard>,
     ready: Option<acts::ReadyLaunch>,
-    /// Memory that the start alone needed is given back.
+    /// Memory that only the start needed has been freed.
     is_slim: bool,
     imports_ahead: ImportsAhead,
     standby_at: Option<Tick>,
-    /// Guarded acts and the number of the record that intends them: begun when that is durable.
+    /// Guarded acts, each with the number of the record that intends it; performed once that record is durable.
     waiting: VecDeque<(u64, Act)>,
-    /// A launch that waits until the lease is known to be ours still.
+    /// A launch that waits until the lease is confirmed.
     unheld: Option<Act>,
-    /// A scan is on its way; it was asked for while workers lived.
+    /// A scan is in progress; the value is whether workers were running when it was requested.
     scanning: Option<bool>,
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
     ending_job: bool,
-    /// Words told about jobs that are waited for.
+    /// Messages already printed about jobs that are waited for.
     told: BTreeSet<String>,
-    /// The run's key, which stands in its directory alone.
+    /// The run's key, stored only in its directory.
     key: String,
     rehearsal: Option<Rehearsing>,
     telling: Notifier,
     seeing: seen::Seeing,
     gathering: Option<EvidenceHelper>,
     evidence_tasks: Vec<EvidenceTask>,
-    /// The helper that gathers the next evidence.
+    /// The process that will gather the next evidence.
     helper_ahead: Option<tokio::process::Child>,
-    /// The present attempt's own directory, which goes with it.
+    /// The current attempt's scratch directory, removed with it.
     scratch: Option<Utf8PathBuf>,
     failed_launch: Option<(ActId, ActError)>,
-    /// The end that was decided, and when it comes even if the journal never takes it.
+    /// The decided outcome, and when the run ends with it even if the journal cannot be written.
     finish_due: Option<(Tick, RunOutcome)>,
     journal_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<DriverMessage>,
@@ -161,7 +161,7 @@ struct Driver {
     over: Option<RunOutcome>,
 }
 
-/// Signals that asked for an end.
+/// Signals that requested a stop.
 #[derive(Debug, Default)]
 struct Signals {
     interrupts: u32,
@@ -173,7 +173,7 @@ impl Driver {
         Tick(boottime_ms().saturating_sub(self.began))
     }
 
-    /// Feeds one event to the core and does what it says.
+    /// Feeds one event to the core and performs what it decides.
     fn feed(&mut self, kind: EventKind) {
         let kind = secrets::hidden(kind);
         let event = Event {
@@ -225,8 +225,8 @@ impl Driver {
         }
     }
 
-    /// One scan at a time. While workers run, a later question waits for the answer to the present one (which may be
-    /// a long proof in the background); otherwise it takes its place: what was read before is not of interest.
+    /// Runs one scan at a time. While workers run, a later request waits for the current scan (which may be a long background
+    /// proof); otherwise it replaces it.
     fn scan(&mut self, depth: Depth, whole: u32) {
         if self.spec.root.is_none() {
             let report = ScanReport {
@@ -238,7 +238,7 @@ impl Driver {
         let live = self.state.live().is_some();
         if let Some(asked_live) = self.scanning {
             if asked_live && live && self.state.mode == RunMode::Running {
-                // A look that comes after a proof was asked for does not take its place.
+                // A quick scan requested after a proof does not replace the proof.
                 let (deep, wide) = self.scan_again.unwrap_or((depth, whole));
                 self.scan_again = Some((depth.max(deep), whole.max(wide)));
                 return;
@@ -257,7 +257,7 @@ impl Driver {
     }
 
     fn on_scanned(&mut self, answer: Result<IoAnswer, ActError>) {
-        // A scan from while the attempt lived may lack its last save; whoever chooses asks anew.
+        // A scan made while the attempt was running may lack its last save; a new one is requested when it is needed.
         if self.scanning.take() == Some(true) && self.state.live().is_none() {
             return;
         }
@@ -276,7 +276,7 @@ impl Driver {
         }
     }
 
-    /// The moment at which something is due, for the one sleep of the loop.
+    /// When the loop must wake up next.
     fn next_due(&self) -> Tick {
         let timers = self.timers.values().copied();
         let io_workers = [
@@ -285,7 +285,7 @@ impl Driver {
             self.journal.retry_at,
             self.standby_at,
             self.service.due(),
-            // Nothing else may happen for longer than a silent holder keeps its lease.
+            // Bump even when idle: a lease that is not renewed for its lifetime counts as lost.
             self.store.is_idle().then_some(self.journal.bump_at),
         ]
         .into_iter()
@@ -305,7 +305,6 @@ impl Driver {
             .unwrap_or(now.after(Ms::secs(60)))
     }
 
-    /// Fires what is due.
     fn on_due(&mut self) {
         let now = self.now();
         let due: Vec<(TimerKey, Tick)> = self
@@ -398,18 +397,18 @@ impl Driver {
             DriverMessage::Rehearsed(result) => self.on_rehearsed(result),
             DriverMessage::Asked(request, reply) => {
                 let answer = self.obey(request);
-                // Whoever asked may be gone.
+                // The client may have disconnected.
                 let _ = reply.send(answer);
             }
         }
     }
 
-    /// Until the run is over.
+    /// Runs the loop until the run is over.
     async fn turn(&mut self, inputs: &mut Inputs) {
         while self.over.is_none() {
             self.flush();
             if self.may_be_made_ready() {
-                // What was just asked goes out first: making it ready is to cost the disk no time.
+                // Send what was just requested first: preparing it must not delay the disk.
                 tokio::task::yield_now().await;
                 self.make_ready();
             }
@@ -420,7 +419,7 @@ impl Driver {
                 line = io_workers::line(&mut self.work) => self.on_work_line(line),
                 line = io_workers::line(&mut self.store) => self.on_store_line(line),
                 line = guards::line(&mut self.guard) => {
-                    // Clocks have to know of a standstill before its words are judged by them.
+                    // Account for a pause before its messages are judged by the clocks.
                     self.on_due();
                     self.on_guard_line(line);
                 }
@@ -433,12 +432,11 @@ impl Driver {
         }
     }
 
-    /// Guards that ended are our children.
+    /// Reaps guards that exited; they are children of this process.
     fn reap(&mut self) {
         self.children.retain_mut(|c| !matches!(c.try_wait(), Ok(Some(_))));
     }
 
-    /// The exit code.
     fn exit_code(&self) -> u8 {
         match (self.state.exit_code(), &self.over) {
             (Some(code), _) => code,
@@ -448,7 +446,7 @@ impl Driver {
     }
 }
 
-/// Random bits for jitter: the hasher's keys are seeded by the system.
+/// Random bits for jitter, from the system-seeded keys of a hasher.
 fn entropy() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,4 +1,4 @@
-//! The environment that the workers get (ours, and what is added to it), and the wall clock.
+//! The environment of the workers (ours plus additions), and the wall clock.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ pub(crate) fn wall() -> WallMs {
     WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
 }
 
-/// Our own variables but for those by which the service manager speaks with us. One that is not UTF-8 is left out: no trainer reads one.
+/// Our own variables, except the service manager's. A value that is not UTF-8 is left out: no trainer reads one.
 #[must_use]
 pub(crate) fn own() -> BTreeMap<String, String> {
     std::env::vars_os()
@@ -21,26 +21,25 @@ pub(crate) fn own() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// From now on the values of variables that are secrets by their name are hidden wherever they are quoted.
+/// Hides the values of variables with secret names from now on.
 pub(crate) fn know_secrets() {
     for (name, value) in own() {
         supervise_config::know_secret(&name, &value);
     }
 }
 
-/// Name of the user who runs this program.
 #[must_use]
 pub(crate) fn user() -> String {
     supervise_host::process::user_name()
 }
 
-/// The same, of a wish that was made on a page of `supervise serve`.
+/// The user, for a request made on a page of `supervise serve`.
 #[must_use]
 pub(crate) fn user_on_a_page() -> String {
     format!("{} on a page", user())
 }
 
-/// Our own variables, with these set or set otherwise.
+/// Our own variables with these added or replaced.
 #[must_use]
 pub(crate) fn with<'a>(more: impl IntoIterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {
     let mut env = own();

@@ -1,8 +1,8 @@
-//! The boundary error: what went wrong, of which kind, what to do next.
+//! The error that commands return: what failed, its kind, and what to do next.
 //!
-//! Inside, errors are enums with fields; here they become words with an exit code. [`CliError::render`] and
-//! [`CliError::json`] are the only functions that turn one into text: names and values in it are somebody else's, so they are
-//! escaped and lose their secrets here.
+//! Internally, errors are enums with fields; here they become text with an exit code. Only [`CliError::render`] and
+//! [`CliError::json`] format one. Names and values in it may come from other people, so they are escaped and stripped of secrets
+//! here.
 
 use crate::control;
 use crate::exit::SuperviseExitCode;
@@ -14,30 +14,30 @@ use supervise_core::checkpoint::Verdict;
 use supervise_core::id::RunId;
 use supervise_trainers::one_node::node_part;
 
-/// Kind of failure: it decides the exit code.
+/// Kind of failure; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The command line is wrong, or names what is not there.
+    /// The command line is wrong, or names something that does not exist.
     Usage,
     /// The trainer's or the supervisor's configuration is wrong.
     Config,
-    /// The machine or the file system does not allow it.
+    /// A limit, permission or file-system problem.
     Environment,
-    /// A mistake in this program.
+    /// A bug in this program.
     Internal,
     /// The journal cannot be read or written.
     Journal,
-    /// Another supervisor works here.
+    /// Another supervisor is running.
     LeaseHeld,
-    /// A person interrupted it before it began.
+    /// SIGINT arrived before the run started.
     Interrupted,
-    /// It was told to end before it began.
+    /// SIGTERM arrived before the run started.
     Terminated,
-    /// An operator stopped it before it began.
+    /// An operator stopped it before it started.
     Stopped,
-    /// Nothing in a checkpoint root is proven.
+    /// No step of a checkpoint root is proven.
     NoProof,
-    /// A checkpoint is not what the command needs.
+    /// A checkpoint is unusable for the command.
     Checkpoint(Verdict),
 }
 
@@ -64,7 +64,7 @@ impl ErrorKind {
         }
     }
 
-    /// The word for it in JSON.
+    /// The kind in JSON.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl ErrorKind {
         }
     }
 
-    /// The word that stands in front of the message.
+    /// The text before the message.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -100,21 +100,19 @@ impl ErrorKind {
     }
 }
 
-/// An error as it is told to a person.
+/// An error as shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CliError {
-    /// Its kind.
     pub kind: ErrorKind,
-    /// Fault, place and reason, in one line.
+    /// What failed, where and why, in one line.
     pub message: String,
-    /// Further lines: each of several things that are wrong, or the last words of a program.
+    /// Further lines: a list of problems, or the last output of a program.
     pub lines: Vec<String>,
-    /// The next thing to do.
+    /// What to do next.
     pub hints: Vec<String>,
 }
 
 impl CliError {
-    /// An error of a kind.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -125,25 +123,25 @@ impl CliError {
         }
     }
 
-    /// The command line is wrong.
+    /// A usage error.
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// The configuration is wrong.
+    /// A configuration error.
     #[must_use]
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// The machine does not allow it.
+    /// An environment error.
     #[must_use]
     pub fn environment(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Environment, message)
     }
 
-    /// A mistake in this program.
+    /// A bug in this program.
     #[must_use]
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
@@ -155,24 +153,24 @@ impl CliError {
         Self::new(ErrorKind::Journal, message)
     }
 
-    /// A checkpoint is not what the command needs.
+    /// A checkpoint is unusable for the command.
     #[must_use]
     pub fn checkpoint(verdict: Verdict, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Checkpoint(verdict), message)
     }
 
-    /// Another supervisor works here.
+    /// Another supervisor is running.
     #[must_use]
     pub fn lease_held(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::LeaseHeld, message)
     }
 
-    /// The run, or the script, has a living supervisor on this machine.
+    /// The run, or the script, already has a supervisor on this machine.
     #[must_use]
     pub fn already_running(run: &RunId, command: &[String]) -> Self {
         let pid = control::supervisor_pid(run).map_or_else(String::new, |pid| format!(" (pid {pid})"));
         let held = Self::lease_held(format!("run {run} is already running{pid}"));
-        // The run of another node is not to be ended from here.
+        // The run on another node must not be ended from here.
         match node_part(command) {
             Some(part) => held.hint(format!(
                 "this command is {}, and the run may be that of another node, of which `supervise status {run}` tells more; one supervisor starts the ranks of all nodes: `supervise sbatch` and gang.nodes",
@@ -184,7 +182,7 @@ impl CliError {
         }
     }
 
-    /// A signal ended it before anything was started.
+    /// A signal arrived before anything was started.
     #[must_use]
     pub fn interrupted(signal: i32) -> Self {
         let kind = match signal {
@@ -195,7 +193,7 @@ impl CliError {
         Self::new(kind, format!("{name} before anything was started"))
     }
 
-    /// Adds what to do next.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
@@ -215,7 +213,7 @@ impl CliError {
         self.kind.exit().code()
     }
 
-    /// All of it as one JSON object: `{"error": {"kind", "exit_code", "message", "lines", "hints"}}`.
+    /// The error as one JSON object: `{"error": {"kind", "exit_code", "message", "lines", "hints"}}`.
     #[must_use]
     pub fn json(&self) -> String {
         let plain = |texts: &[String]| texts.iter().map(|t| redact_text(t)).collect::<Vec<_>>();
@@ -229,7 +227,7 @@ impl CliError {
         .to_string()
     }
 
-    /// All of it as text, with a newline at its end.
+    /// The error as text, with a trailing newline.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = format!(
@@ -251,7 +249,7 @@ impl CliError {
         out
     }
 
-    /// Several mistakes of a configuration as one error: each with its place and its own hint.
+    /// Several configuration errors as one, each with its location and hint.
     #[must_use]
     pub fn of_config(errors: &[ConfigError]) -> Self {
         match errors {
@@ -274,7 +272,7 @@ impl From<ConfigError> for CliError {
         let hint = e.hint.take();
         let mut out = Self::config(e.to_string());
         out.hints.extend(hint);
-        // It may look like a value that we hide, and is what the trainer would be given.
+        // The text may equal a hidden value, but it is what the trainer would get.
         if out.message.contains("***") {
             out.hints.push(
                 "*** stands there word for word, as in a published script: write the real value in its place"

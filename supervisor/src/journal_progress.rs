@@ -1,13 +1,12 @@
-//! Progress that is told while a journal is read: slow is not silent.
+//! Reports progress while a journal is read, so that a slow read is not silent.
 
 use crate::render::bytes;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::{Duration, Instant};
 
-/// Reading that takes longer is spoken of, and so often.
+/// How long a read takes before it is reported, and the interval of reports.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// How far the reading of a run's journals is.
 #[derive(Debug)]
 pub(crate) struct JournalProgress {
     dir: Utf8PathBuf,
@@ -26,7 +25,7 @@ impl JournalProgress {
         }
     }
 
-    /// So much was read; now and then that is worth saying.
+    /// A progress message now and then.
     #[must_use]
     pub(crate) fn far(&mut self, done: u64, of: u64) -> Option<String> {
         (self.done, self.of) = (done, of);
@@ -36,14 +35,14 @@ impl JournalProgress {
         })
     }
 
-    /// The same, on standard error.
+    /// Prints the progress to standard error.
     pub(crate) fn tell(&mut self, done: u64, of: u64) {
         if let Some(text) = self.far(done, of) {
             crate::printer::note(&text);
         }
     }
 
-    /// The file system says nothing any more.
+    /// The file system stopped answering.
     pub(crate) fn stalled(&self) -> String {
         match self.done {
             0 => format!("the file system under {} does not answer", self.dir),
@@ -56,7 +55,7 @@ impl JournalProgress {
     }
 }
 
-/// `300 MB of 1.2 GB`.
+/// E.g. `300 MB of 1.2 GB`.
 fn far(done: u64, of: u64) -> String {
     match of {
         0 => bytes(done),

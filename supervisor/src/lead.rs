@@ -1,23 +1,20 @@
-//! The words that a line begins with if it is to stand out.
+//! The first words of lines that stand out.
 
 use std::fmt::{self, Display, Formatter};
 
 /// The first words of a line that stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lead {
-    /// The command failed.
     Error,
-    /// The run ended with the same error again.
+    /// The run failed with the same error again.
     Failed,
-    /// The run ended without retries.
+    /// The run used up its retries.
     GaveUp,
-    /// The run ended without a step to resume from.
+    /// The run has no step to resume from.
     NoCheckpoint,
-    /// Something needs a person's attention.
+    /// An operator should look at this.
     Warning,
-    /// The run ended well.
     Finished,
-    /// Something worth saying.
     Note,
     /// What to do about an error.
     Hint,
@@ -35,7 +32,7 @@ impl Lead {
         Self::Hint,
     ];
 
-    /// The words.
+    /// The text.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -50,7 +47,7 @@ impl Lead {
         }
     }
 
-    /// The lead of a line, also after the time of a decision. A note that warns is a warning.
+    /// The lead of a line, also after a time stamp. A note that starts with a warning counts as a warning.
     #[must_use]
     pub fn of(line: &str) -> Option<Self> {
         let text = match line.split_once(' ') {

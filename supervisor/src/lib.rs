@@ -1,7 +1,7 @@
-//! Binary and thin library: driver, command line, words.
+//! The program: command line, driver and output.
 //!
-//! [`main`] is the program. Decisions are made in `supervise-core`, system calls in `supervise-host`; here they are wired
-//! together, and everything a person reads is written.
+//! Decisions are made in `supervise-core` and system calls in `supervise-host`; this crate connects them and writes everything
+//! people read.
 
 pub mod cli;
 pub mod control;
@@ -24,7 +24,7 @@ pub mod screen;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// Runs the program: parses the command line, does what it says, returns the documented exit code.
+/// Runs the program and returns its documented exit code.
 pub fn main() -> ExitCode {
     supervise_host::process::survive_file_limit();
     environment::know_secrets();
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Does something; a panic becomes a short message and its exit code. The guard holds the workers whatever happens here.
+/// Turns a panic into a short message and an exit code. The guard keeps the workers running meanwhile.
 fn guarded(what: impl FnOnce() -> u8) -> u8 {
     std::panic::set_hook(Box::new(|info| {
         let place = info
@@ -54,7 +54,7 @@ fn guarded(what: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(what)).unwrap_or(exit::SuperviseExitCode::Internal.code())
 }
 
-/// Our own helpers are this program, executed again: they come before anything else is set up.
+/// Runs a helper process, which is this program executed again, before anything else is set up.
 fn helper() -> Option<ExitCode> {
     let mut args = std::env::args_os();
     let name = args.next()?;
@@ -94,7 +94,7 @@ mod tests {
     fn a_panic_ends_with_its_own_code() {
         assert_eq!(guarded(|| 7), 7);
         assert_eq!(guarded(|| panic!("on purpose")), 70);
-        // The other tests want the usual words.
+        // The other tests want the default messages.
         let _ = std::panic::take_hook();
     }
 }

@@ -1,4 +1,4 @@
-//! A journal that a newer release wrote: what it decided there is not known here, so nothing is done that rests on it.
+//! Refuses to act on a journal of a newer release: its decisions are unknown here.
 
 use crate::error::CliError;
 use camino::Utf8Path;

@@ -1,7 +1,7 @@
-//! Paths under a user's mounts, for commands that are not the driver: an I/O worker looks, and may be left behind where a file
-//! system hangs. That is said, and waited for: a mount comes back, or a person ends this.
+//! Access to paths under a user's mounts for commands other than the driver: an I/O worker does it, and may be left behind if a
+//! file system hangs. The wait is reported, and ends when the mount answers or the user interrupts it.
 //!
-//! If no worker can be had we look ourselves, and what is started next says what is wrong.
+//! Without a worker this process accesses the path itself, and what is started next reports the problem.
 
 use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -13,11 +13,11 @@ use supervise_host::io_worker::{
 };
 use supervise_host::ownership::PathTrust;
 
-/// A file system has this long to answer before anything is said.
+/// How long a file system may take before a message says so.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So long it is waited for until another worker tries.
+/// How long to wait before another worker tries.
 const ANOTHER: Duration = Duration::from_secs(600);
-/// A worker that is not needed any more has this long to end.
+/// Time for a worker that is no longer needed to exit.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 static WORKER: Mutex<MountHelper> = Mutex::new(MountHelper::Unasked);
@@ -25,11 +25,11 @@ static WORKER: Mutex<MountHelper> = Mutex::new(MountHelper::Unasked);
 enum MountHelper {
     Unasked,
     Lives(IoClient),
-    /// None can be had.
+    /// No worker can be started.
     None,
 }
 
-/// Looks at a path. Blocks for as long as its file system hangs.
+/// Queries a path. Blocks as long as its file system hangs.
 ///
 /// # Errors
 /// The system's.
@@ -67,7 +67,7 @@ fn started() -> MountHelper {
     client.map_or(MountHelper::None, MountHelper::Lives)
 }
 
-/// Ends the worker: nothing is looked at for a while.
+/// Ends the worker: no paths are accessed for a while.
 pub(crate) fn rest() {
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
     if let MountHelper::Lives(client) = std::mem::replace(&mut *worker, MountHelper::Unasked) {
@@ -79,7 +79,7 @@ fn odd() -> io::Error {
     io::Error::other("I/O worker: unexpected answer")
 }
 
-/// Entry at a path, links followed.
+/// What is at a path, links followed.
 pub(crate) fn kind(path: &Utf8Path) -> io::Result<PathKind> {
     match look(PathQuery::Kind(path.to_owned()))? {
         PathAnswer::Kind(kind) => Ok(kind),
@@ -99,7 +99,7 @@ pub(crate) fn is_file(path: &Utf8Path) -> bool {
     kind(path).is_ok_and(|kind| kind == PathKind::File)
 }
 
-/// The number of the user whose it is.
+/// The UID of the owner.
 pub(crate) fn owner(path: &Utf8Path) -> io::Result<u32> {
     match look(PathQuery::Owner(path.to_owned()))? {
         PathAnswer::Owner(user) => Ok(user),
@@ -107,7 +107,7 @@ pub(crate) fn owner(path: &Utf8Path) -> io::Result<u32> {
     }
 }
 
-/// Whether what stands there may be acted on.
+/// Whether the file or directory may be trusted.
 pub(crate) fn trust(path: &Utf8Path) -> io::Result<PathTrust> {
     match look(PathQuery::Trust(path.to_owned()))? {
         PathAnswer::Trust(trust) => Ok(trust),
@@ -115,7 +115,7 @@ pub(crate) fn trust(path: &Utf8Path) -> io::Result<PathTrust> {
     }
 }
 
-/// The first bytes of a regular file as text, whether they are text, and whether that file may be acted on.
+/// The first bytes of a regular file as text, whether they are text, and whether the file may be trusted.
 pub(crate) fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<(String, bool, PathTrust)> {
     match look(PathQuery::ReadJudged(path.to_owned(), limit))? {
         PathAnswer::Judged(trust, text, exact) => Ok((text, exact, trust)),
@@ -123,12 +123,12 @@ pub(crate) fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<(String, bo
     }
 }
 
-/// Place where a link leads.
+/// The target of a link.
 pub(crate) fn link(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     found(look(PathQuery::Link(path.to_owned()))?)
 }
 
-/// The path with all links followed.
+/// The path with all links resolved.
 pub(crate) fn canonical(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     found(look(PathQuery::Canonical(path.to_owned()))?)
 }
@@ -140,7 +140,7 @@ fn found(seen: PathAnswer) -> io::Result<Utf8PathBuf> {
     }
 }
 
-/// The path without links and `..`, where it exists.
+/// The path without links and `..`, if it exists.
 pub(crate) fn plain(path: &Utf8Path) -> Utf8PathBuf {
     canonical(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -150,7 +150,7 @@ pub(crate) fn read(path: &Utf8Path, limit: u64) -> io::Result<(String, bool)> {
     read_text(look(PathQuery::Read(path.to_owned(), limit))?)
 }
 
-/// The same of a small regular file: nothing is waited for, whatever stands there.
+/// The same for a small regular file; never blocks on a pipe or device.
 pub(crate) fn read_small(path: &Utf8Path, limit: u64) -> io::Result<(String, bool)> {
     read_text(look(PathQuery::ReadSmall(path.to_owned(), limit))?)
 }
@@ -162,7 +162,7 @@ fn read_text(seen: PathAnswer) -> io::Result<(String, bool)> {
     }
 }
 
-/// Names in a directory that begin so, at most so many.
+/// Names in a directory with this prefix, at most `most`.
 pub(crate) fn names(dir: &Utf8Path, prefix: &str, most: usize) -> io::Result<Vec<String>> {
     match look(PathQuery::Names(dir.to_owned(), prefix.to_owned(), most))? {
         PathAnswer::Names(names) => Ok(names),
@@ -170,27 +170,27 @@ pub(crate) fn names(dir: &Utf8Path, prefix: &str, most: usize) -> io::Result<Vec
     }
 }
 
-/// Returns true if a file is a program that may be executed.
+/// Returns true if a file is an executable program.
 pub(crate) fn is_program(path: &Utf8Path) -> bool {
     is_file(path) && look(PathQuery::Execute(path.to_owned())).is_ok()
 }
 
-/// The nearest directory that exists already.
+/// The nearest existing directory.
 pub(crate) fn nearest(path: &Utf8Path) -> &Utf8Path {
     path.ancestors().find(|p| exists(p)).unwrap_or(Utf8Path::new("/"))
 }
 
-/// Returns true if files may be made in a directory; the error says why not.
+/// Returns true if files can be created in a directory; the error says why not.
 pub(crate) fn may_write(dir: &Utf8Path) -> io::Result<()> {
     look(PathQuery::Write(dir.to_owned())).map(drop)
 }
 
-/// Makes a directory, and writes a file in it.
+/// Creates a directory, and writes a file in it.
 pub(crate) fn make(dir: &Utf8Path) -> io::Result<()> {
     look(PathQuery::Make(dir.to_owned())).map(drop)
 }
 
-/// Bytes that a file system has left for us; `None` where it does not tell.
+/// Free bytes of a file system; `None` if unknown.
 pub(crate) fn free(path: &Utf8Path) -> Option<u64> {
     match look(PathQuery::Free(path.to_owned())) {
         Ok(PathAnswer::Free(free)) => free,
@@ -198,7 +198,7 @@ pub(crate) fn free(path: &Utf8Path) -> Option<u64> {
     }
 }
 
-/// Space for checkpoints in a root whose steps' names begin so; `None` where the file system does not tell.
+/// Space for checkpoints in a root whose step names have this prefix; `None` if unknown.
 pub(crate) fn room(root: &Utf8Path, prefix: Option<&str>) -> Option<SaveSpace> {
     match look(PathQuery::Room(root.to_owned(), prefix.map(str::to_owned))) {
         Ok(PathAnswer::Room(room)) => room,

@@ -1,7 +1,7 @@
-//! From the command line to everything a term needs, one stage after the other: request, sources, discovery, resolve,
-//! preflight, spec. Each is a type that consumes the one before.
+//! Prepares a term from the command line in stages: request, sources, discovery, resolve, preflight, spec. Each stage is a type
+//! that consumes the previous one.
 //!
-//! Reads files and looks at the machine, changes nothing.
+//! Reads files and queries the machine, but changes nothing.
 
 mod command;
 mod discovery;
@@ -33,7 +33,7 @@ use supervise_trainers::MachineCount;
 /// Prepares a run.
 ///
 /// # Errors
-/// The problem, and with which exit code.
+/// What prevents the run, with its exit code.
 pub fn prepare(request: PrepareRequest) -> Result<PreparedRun, CliError> {
     let asked = request.clone();
     let mut prepared = discover(request)?.known()?.resolve()?.check()?.spec()?;
@@ -41,20 +41,19 @@ pub fn prepare(request: PrepareRequest) -> Result<PreparedRun, CliError> {
     Ok(prepared)
 }
 
-/// Needs of a run that a batch system has to know.
+/// What a batch system must know about a run.
 #[derive(Debug)]
 pub struct BatchNeeds {
-    /// Machines, where the configuration says so.
+    /// Number of machines, if the configuration says so.
     pub machines: Option<MachineCount>,
-    /// Its ranks are started on the machines by `supervise` itself.
+    /// `supervise` itself starts the ranks on the machines.
     pub gang: bool,
     /// Why the command would not start on this machine.
     pub missing: Option<String>,
-    /// The supervisor's settings.
     pub settings: Settings,
 }
 
-/// Reads what a batch system has to know. Nothing of the machine is refused: the run is on another one.
+/// Finds out what a batch system must know. Does not check this machine: the run will be on another one.
 ///
 /// # Errors
 /// Problems of the configuration.
@@ -88,10 +87,10 @@ pub fn batch_needs(request: PrepareRequest) -> Result<BatchNeeds, CliError> {
     })
 }
 
-/// Reads the YAML and the settings in all their layers, and finds the call that is made.
+/// Reads the YAML and all settings, and finds the trainer's call.
 ///
 /// # Errors
-/// Problems of them.
+/// Problems in them.
 pub fn discover(request: PrepareRequest) -> Result<DiscoveredCommand, CliError> {
     RunSources::read(request, None)?.discover()
 }

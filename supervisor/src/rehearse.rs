@@ -1,7 +1,7 @@
-//! A relaunch tried in advance: does this release take the overrides that a resume would be given?
+//! Tries a relaunch in advance: does this trainer release accept the overrides of a resume?
 //!
-//! `plan --rehearse` tries it while a person waits. A run tries it once its workers are there, giving way to them. Both leave it to a
-//! helper of its own, as does whoever asks the trainer for its configuration.
+//! `plan --rehearse` tries it while the user waits. A run tries it at low priority once its workers run. Both use a separate helper
+//! process, as does everything that asks the trainer for its configuration.
 
 mod helper;
 mod question;
@@ -29,19 +29,19 @@ use supervise_trainers::registry::adapters;
 use supervise_trainers::rehearsal::{calls, differences, last_complaint, refused_key, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
 
-/// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
+/// Importing the trainer takes ten seconds, or minutes at low priority.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A person waits for the trainer's configuration. A command that takes longer is probably training.
+/// Timeout for the trainer's configuration while the user waits. A command that takes longer is probably training.
 pub(crate) const ASKED: Duration = Duration::from_secs(120);
-/// A configuration is some tens of kilobytes.
+/// Longest output, in bytes; a configuration has some tens of kilobytes.
 const OUTPUT: usize = 4 << 20;
-/// Complaints stand at the end.
+/// Longest error output, in bytes, from its end.
 const ERRORS: usize = 64 << 10;
-/// Of somebody else's words so many characters are told.
+/// Longest quoted message, in characters.
 const SAID: usize = 300;
-/// A shorter value may stand in any word: no secret is that short.
+/// Shorter values are not hidden: they may occur in any word.
 const SHORTEST: usize = 4;
-/// No rehearsal is to see a device.
+/// Variables that hide devices: a rehearsal must not use any.
 const DEVICES: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -49,20 +49,20 @@ const DEVICES: [&str; 4] = [
     "ASCEND_RT_VISIBLE_DEVICES",
 ];
 
-/// The rehearsal to make. It holds the environment, so it goes through a pipe only.
+/// The rehearsal to make. It contains the environment, so it is sent only through a pipe.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RehearsalTrial {
-    /// The call of a relaunch.
+    /// The command of the relaunch.
     argv: Vec<String>,
-    /// The same as the user wrote it.
+    /// The command as the user wrote it.
     plain: Vec<String>,
-    /// Words that the relaunch adds.
+    /// Overrides that the relaunch adds.
     overrides: Vec<String>,
     env: Vec<(String, String)>,
     cwd: Utf8PathBuf,
 }
 
-/// Result out of an interpreter.
+/// The output of an interpreter.
 #[derive(Serialize, Deserialize)]
 struct RehearsalOutput {
     status: ExitStatus,
@@ -70,7 +70,7 @@ struct RehearsalOutput {
     errors: String,
 }
 
-/// Lets the trainer compose the configuration of a resume, and tells what it does not take.
+/// Lets the trainer compose the configuration of a resume, and reports what it rejects.
 #[must_use]
 pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
     let result = match trial(p) {
@@ -87,16 +87,16 @@ pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
     }
 }
 
-/// Said where a relaunch was not tried.
+/// The finding for a relaunch that was not tried.
 #[must_use]
 pub fn not_rehearsed(why: &str) -> Finding {
     Finding::note("not_rehearsed", format!("a relaunch was not rehearsed: {why}"))
 }
 
-/// The launch that a failure after the first save would lead to, to be tried.
+/// The trial of the launch that would follow a failure after the first save.
 ///
 /// # Errors
-/// Why there is nothing to be tried, in words.
+/// Why there is nothing to try.
 pub fn trial(p: &RunOrder) -> Result<RehearsalTrial, String> {
     let plan = resume(p)?;
     let (argv, plain) = calls(&p.spec, &plan)?;
@@ -112,7 +112,7 @@ pub fn trial(p: &RunOrder) -> Result<RehearsalTrial, String> {
     })
 }
 
-/// The launch that a failure after the first save would lead to.
+/// The launch that would follow a failure after the first save.
 fn resume(p: &RunOrder) -> Result<LaunchPlan, String> {
     let order = LaunchOrder {
         attempt: AttemptNo(2),
@@ -131,13 +131,13 @@ fn resume(p: &RunOrder) -> Result<LaunchPlan, String> {
         trainer: p.facts.clone(),
         began: 1,
     };
-    // A program that is asked to compose and trains instead must find nothing to resume from, and nowhere to save.
+    // A program that trains instead of composing must find nothing to resume from and nowhere to save.
     let mut spec = p.spec.clone();
     spec.root = spec.root.map(|root| format!("/dev/null{root}").into());
     adapter(spec.trainer).arrange(&spec, &order, &host).map_err(|r| r.text)
 }
 
-/// Tries it. Blocks for as long as the trainer takes to be imported: not for an event loop.
+/// Runs the trial. Blocks while the trainer is imported, so not for an event loop.
 #[must_use]
 fn carry_out(trial: &RehearsalTrial, stop: Option<BorrowedFd<'_>>) -> RehearsalResult {
     judged(trial, stop).unwrap_or_else(|why| RehearsalResult::Unknown {
@@ -168,7 +168,7 @@ fn judged(t: &RehearsalTrial, stop: Option<BorrowedFd<'_>>) -> Result<RehearsalR
         };
         return Ok(refused(vec![format!("{whose} {}", one_line(key, SAID))]));
     }
-    // Nobody is named: whose fault is it?
+    // The error names no override: find out whose fault it is.
     let last = last_line(t, &said.errors);
     let plain = composed(t, &t.plain, stop)?;
     if !plain.status.is_success() {
@@ -196,8 +196,7 @@ fn composed(t: &RehearsalTrial, argv: &[String], stop: Option<BorrowedFd<'_>>) -
     printed(t, argv, &words, PATIENCE, stop)
 }
 
-/// The interpreter of a command with other words behind it, and the environment that it gets: it sees no device, and writes nothing
-/// beside the user's files.
+/// The interpreter of a command with other arguments, and its environment: no devices, and no bytecode files next to the user's.
 fn call(
     t: &RehearsalTrial,
     argv: &[String],
@@ -212,7 +211,7 @@ fn call(
     Ok((own.chain(words.iter().cloned()).collect(), env))
 }
 
-/// What the interpreter of a command says that is given these words instead.
+/// The output of the command's interpreter for these arguments.
 fn printed(
     t: &RehearsalTrial,
     argv: &[String],
@@ -240,12 +239,12 @@ fn printed(
     })
 }
 
-/// The last thing that was complained of, without values that may be secrets.
+/// The last error message, without values that may be secrets.
 fn last_line(t: &RehearsalTrial, errors: &str) -> String {
     one_line(&without_secrets(t, last_complaint(errors)), SAID)
 }
 
-/// A text without the secrets of the call and of its environment, be they quoted in the call or not.
+/// A text without the secrets of the command and its environment, quoted or not.
 fn without_secrets(t: &RehearsalTrial, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
     for words in [&t.argv, &t.plain] {
@@ -266,7 +265,7 @@ fn without_secrets(t: &RehearsalTrial, text: &str) -> String {
     let hidden = t.env.iter().filter(|(name, value)| redact(name, value) != *value);
     secrets.extend(hidden.flat_map(|(_, value)| value.lines().map(str::to_owned)));
     secrets.retain(|secret| secret.len() >= SHORTEST);
-    // One may be a part of another.
+    // Longest first: one may be part of another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets
         .iter()
@@ -286,7 +285,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// A stand-in for an interpreter: what it does stands in shell. It is named `python3`, so that it counts as one.
+    /// A stand-in for an interpreter: a shell script named `python3`, so that it counts as one.
     fn trial_of(script: &str) -> (tempfile::TempDir, RehearsalTrial) {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();

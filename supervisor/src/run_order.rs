@@ -1,4 +1,4 @@
-//! Result of preparation: for a person, and to the driver, which knows nothing of it.
+//! The result of preparation, for people and for the driver.
 
 use camino::Utf8PathBuf;
 use supervise_config::ConfigTree;
@@ -10,69 +10,67 @@ use supervise_host::io_worker::SaveSpace;
 use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::{TrainerFacts, registry};
 
-/// The program to run, and what a person should know of it.
+/// A prepared run, with what the user should know about it.
 #[derive(Debug, Clone)]
 pub struct PreparedRun {
     /// Everything that a term needs.
     pub order: RunOrder,
-    /// Space for checkpoints, where the file system tells.
+    /// Space for checkpoints, if known.
     pub room: Option<SaveSpace>,
-    /// Notes for a person before the launch.
+    /// Findings to show before the launch.
     pub findings: Vec<Finding>,
-    /// Smaller things worth saying.
+    /// Smaller notes.
     pub notes: Vec<String>,
-    /// The configuration as it counts for the trainer.
+    /// The configuration as the trainer will see it.
     pub tree: ConfigTree,
     /// Release of the trainer that would run.
     pub release: TrainerRelease,
-    /// Why no program was started to learn more.
+    /// Why no program was started to find out more.
     pub left_out: Option<String>,
-    /// Settings files that were read, lowest first.
+    /// Settings files that were read, lowest priority first.
     pub settings_files: Vec<Utf8PathBuf>,
 }
 
-/// Facts about the release that would run.
+/// The trainer release that would run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrainerRelease {
-    /// The trainer's version.
     pub version: Option<String>,
-    /// Answer of the interpreter, where it was asked and answered.
+    /// The interpreter's answer, if it was asked and answered.
     pub interpreter: Option<PythonInfo>,
-    /// Why the version is not known.
+    /// Why the version is unknown.
     pub why: Option<String>,
 }
 
 /// Everything that a term needs.
 #[derive(Debug, Clone)]
 pub struct RunOrder {
-    /// The specification.
     pub spec: RunSpec,
-    /// Settings that every launch needs beside it.
+    /// Settings that every launch needs besides the specification.
     pub facts: TrainerFacts,
     /// The supervisor's settings.
     pub settings: Settings,
-    /// Place where this run is listed for `status`.
+    /// The file that lists this run for `status`.
     pub registry: Option<Utf8PathBuf>,
-    /// Obstacles for a script.
+    /// Shims for a script.
     pub shims: Option<Shims>,
-    /// Obstacles for jobs that are handed to Slurm.
+    /// Shims for jobs that are submitted to Slurm.
     pub submitter: Option<Submitter>,
-    /// Its configuration as people may read it later: JSON, secrets hidden.
+    /// The configuration as people may read it later: JSON, secrets hidden.
     pub told: String,
-    /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
+    /// The YAML for the trainer, if it is not the user's own file.
     pub copy: Option<ConfigCopy>,
 }
 
-/// Launchers of ranks that are Python programs.
+/// Rank launchers that are Python programs.
 const LAUNCHERS: [&str; 3] = ["torchrun", "accelerate", "deepspeed"];
-/// Programs that become the one behind them, in the same environment.
+/// Programs that exec the command after them, in the same environment.
 const WRAPPERS: [&str; 2] = ["env", "nohup"];
-/// The setting by which a person says that nothing is to be known of the checkpoints.
+/// The value of `supervisor.trainer` for a command without known checkpoints.
 const PLAIN_SAID: &str = "plain";
 
 impl RunOrder {
-    /// Python that runs first in the interpreters of this run, where its command tells nothing of the trainer in it. A person who says
-    /// that the command is plain is believed.
+    /// Python code that runs first in the interpreters of this run, if its command does not show its trainer. Not used if the user
+    /// declared the command plain.
     #[must_use]
     pub fn hook(&self, spec: &RunSpec, argv: &[String]) -> Option<&'static str> {
         let policy = &spec.policy;
@@ -83,32 +81,30 @@ impl RunOrder {
     }
 }
 
-/// The words start an interpreter, or a launcher that is a Python program.
+/// Returns true if the command starts an interpreter, or a launcher that is a Python program.
 fn is_python(argv: &[String]) -> bool {
     let base = |p: &String| p.rsplit('/').next().unwrap_or(p).to_owned();
     let is_wrapper = |word: &&String| WRAPPERS.contains(&base(word).as_str()) || word.contains('=');
     let mut words = argv.iter().skip_while(is_wrapper);
     let program = words.next().map(base);
-    // Without its environment, or its site, it runs nothing of ours.
+    // Without its environment or its site module, it runs none of our code.
     let mut switches = words.take_while(|w| w.starts_with('-') && !matches!(w.as_str(), "-c" | "-m"));
     let has_value = |word: &String| ["--", "-W", "-X"].iter().any(|begin| word.starts_with(begin));
     let is_deaf = |word: &String| !has_value(word) && word.contains(['E', 'I', 'S']);
     program.is_some_and(|p| p.starts_with("python") && !switches.any(is_deaf) || LAUNCHERS.contains(&p.as_str()))
 }
 
-/// The trainer's YAML without our block, for a trainer that refuses a key that it does not know.
+/// The trainer's YAML without our block, for a trainer that rejects unknown keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigCopy {
-    /// The directory, in the run directory.
+    /// The directory, inside the run directory.
     pub dir: Utf8PathBuf,
-    /// Its name there, which tells what it says.
+    /// The file name, which identifies the content.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
 impl ConfigCopy {
-    /// Its path.
     #[must_use]
     pub fn path(&self) -> Utf8PathBuf {
         self.dir.join(&self.name)

@@ -1,4 +1,4 @@
-//! The terminal as one screen: taken for `supervise top`, and given back however the program ends but by SIGKILL.
+//! The full-screen terminal of `supervise top`, restored however the program ends except by SIGKILL.
 
 use crate::printer;
 use ratatui::Terminal;
@@ -14,23 +14,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use supervise_host::process::job;
 
-/// It is ours now.
+/// Whether this process uses the terminal.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The screen, while it is ours.
+/// The screen while it is in use.
 #[derive(Debug)]
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    /// Returns true if there is one: keys come from a terminal, and lines go to one that can be drawn on.
+    /// Returns true if input and output are terminals that can be drawn on.
     #[must_use]
     pub fn is_there() -> bool {
         stdin().is_terminal() && stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
     }
 
-    /// Takes it. A panic of this thread gives it back before it tells anything.
+    /// Takes the screen. A panic of this thread restores it before it prints anything.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -47,7 +47,7 @@ impl Screen {
         taken.map(|terminal| Self { terminal }).inspect_err(|_| give_back())
     }
 
-    /// Gives it back for as long as this process is stopped, and takes it again.
+    /// Restores the terminal while this process is stopped, then takes it again.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -55,7 +55,8 @@ impl Screen {
         give_back();
         job::stand_still();
         hold()?;
-        // A new one draws everything. To clear the old one is to ask the terminal where its cursor is, whose answer goes to who reads keys.
+        // A new one draws everything. Clearing the old one would query the cursor position, and the reply would reach the key
+        // reader.
         self.terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
         Ok(())
     }
@@ -93,7 +94,7 @@ fn hold() -> io::Result<()> {
 
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // Whoever took the terminal away needs nothing back.
+        // A terminal that is gone needs no restoring.
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
         printer::screen_is_taken(false);

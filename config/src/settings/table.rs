@@ -1,13 +1,10 @@
-//! The settings: name, type, default and meaning of each. `config/defaults.yaml`, `config/supervise.schema.json`, `docs/settings.md`, the
-//! checks and the structs all come from here (`make bless` writes the files).
-
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use serde::{Deserialize, Deserializer, Serialize};
+//! The settings. `config/defaults.yaml`, the schema, `docs/settings.md`, the checks and the structs come from here (`make bless`).
 
 use super::Explained;
 use super::schema::{SettingKind, SettingRow, SettingType, choices, settings};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 settings! {
     /// The settings of one run.

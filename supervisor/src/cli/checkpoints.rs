@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
 }
 
-/// The place that is looked at, and the form its steps should have: a run's own specification, else whatever is there.
+/// The directory to read and the expected layout: from a run's own specification, or else from what is there.
 pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
     super::not_empty(name, "RUN|DIR")?;
     let found = target::find(name);
@@ -88,7 +88,7 @@ fn no_root(name: &str) -> CliError {
     CliError::usage(format!("{name}: this run has no checkpoint root"))
 }
 
-/// The root of a configuration that no run was started with yet.
+/// The root of a configuration with which no run was started yet.
 fn never_started(path: &Utf8Path) -> Result<RunCheckpoints, CliError> {
     let request = PrepareRequest {
         config: Some(path.to_owned()),

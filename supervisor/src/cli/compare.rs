@@ -1,4 +1,4 @@
-//! `supervise compare`: are these two the same model?
+//! `supervise compare`: whether two models are the same.
 
 use super::model::{self, FoundModel, OpenModel, WeightFiles};
 use super::new_dir;
@@ -35,7 +35,6 @@ pub(super) const EXITS: [SuperviseExitCode; 12] = [
     SuperviseExitCode::Config,
 ];
 
-/// Type in which numbers are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum AsArg {
     Bfloat16,
@@ -124,20 +123,18 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(view.exit_code())
 }
 
-/// All that is meant, where a name leaves that open.
+/// Options that complete an ambiguous name.
 #[derive(Default)]
 pub(super) struct ModelSelector<'a> {
     pub(super) step: Option<u64>,
     pub(super) role: Option<&'a str>,
-    /// Beginning of the model's names.
     pub(super) prefix: Option<&'a str>,
     /// Directory of the model that was trained.
     pub(super) like: Option<&'a Utf8Path>,
-    /// Replicas that several ranks hold are compared.
+    /// Compare replicas that several ranks hold.
     pub(super) replicas: bool,
 }
 
-/// Compares what two names mean.
 pub(super) fn two(a: &str, b: &str, wanted: &ModelSelector<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
     if let Some(like) = wanted.like.filter(|like| config(&like.join("config.json")).is_none()) {
         let text = format!("--like {like}: there is no config.json of a model in it");
@@ -172,7 +169,7 @@ pub(super) fn two(a: &str, b: &str, wanted: &ModelSelector<'_>, tolerance: Toler
     second.with_head_if(both);
     let threads = new_dir::threads();
     let compared = compare(first.side(), second.side(), tolerance, threads, &mut |done, of| {
-        // In numbers of four bytes: what it is read from may be narrower.
+        // In 4-byte numbers: the source may be narrower.
         meter.tell(done * 4, Some(of * 4));
         ControlFlow::Continue(())
     });
@@ -184,19 +181,18 @@ pub(super) fn two(a: &str, b: &str, wanted: &ModelSelector<'_>, tolerance: Toler
     Ok(CompareView::of(first.path, second.path, compared))
 }
 
-/// One of the two.
 struct CompareSide {
     found: FoundModel,
-    /// The file that was named, or the directory that was found.
+    /// The named file, or the directory that was found.
     path: Utf8PathBuf,
     model: OpenModel,
     tensors: Vec<OutTensor>,
-    /// A head that would not be written because it is tied.
+    /// A tied head, which would not be written.
     head: Option<OutTensor>,
 }
 
 impl CompareSide {
-    /// A step of a run or root is wanted of whatever is one; a model has no steps and no roles.
+    /// The step option applies only to a run or root; a model has no steps and no roles.
     fn find(name: &str, wanted: &ModelSelector<'_>, meter: &mut ByteMeter) -> Result<Self, CliError> {
         let found = match model::exported(name)? {
             Some(found) => found,
@@ -229,7 +225,7 @@ impl CompareSide {
         })
     }
 
-    /// A tied head counts where the other has one too.
+    /// Includes a tied head if the other model has one too.
     fn with_head_if(&mut self, other_has: bool) {
         self.tensors.extend(self.head.take().filter(|_| other_has));
     }
@@ -246,7 +242,7 @@ impl CompareSide {
     }
 }
 
-/// A model's tensors under the names that it would be written with, the adapter's among them; where its kind is not known, under those that they have.
+/// A model's tensors with their written names, including the adapter's; with their own names if the kind of model is unknown.
 fn on_disk(
     found: &FoundModel,
     model: &OpenModel,

@@ -1,4 +1,4 @@
-//! `supervise config`: every value and where it came from; the form of a settings file.
+//! `supervise config`: every setting and where it comes from; the schema of a settings file.
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;

@@ -1,4 +1,4 @@
-//! `supervise convert`: a model in the form of another library.
+//! `supervise convert`: converts a model for another library.
 
 mod write;
 
@@ -30,14 +30,12 @@ pub(super) const EXITS: [SuperviseExitCode; 9] = [
     SuperviseExitCode::Internal,
 ];
 
-/// From which form into which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Conversion {
     /// From a Hugging Face model to a Megatron checkpoint for any parallel sizes (torch_dist).
     HfToMegatron,
 }
 
-/// How layers are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum KeysArg {
     /// All layers in one tensor: decoder.layers.mlp.linear_fc1.weight.

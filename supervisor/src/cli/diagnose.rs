@@ -1,4 +1,4 @@
-//! `supervise diagnose`: why a run ended, from its logs alone.
+//! `supervise diagnose`: why a run failed, from its logs alone.
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// The user's lines that tell a failure, and answers.
+/// The user's failure lines and policy.
 fn rules(config: Option<Utf8PathBuf>, settings: SettingsFiles) -> Result<(Vec<FailureLine>, Changes), CliError> {
     if config.is_none() && settings.files.is_empty() {
         return Ok((Vec::new(), Changes::new()));
@@ -112,13 +112,13 @@ fn open(log: &str) -> Result<Box<dyn Read>, CliError> {
     })?;
     match file.metadata() {
         Ok(meta) if meta.is_dir() => Err(CliError::usage(format!("{log} is a directory; name the logs in it"))),
-        // It need not ever end.
+        // It may never end.
         Ok(meta) if meta.file_type().is_char_device() => {
             Err(CliError::usage(format!("{log} is a device, no log"))
                 .hint("name the log's file, or - for standard input"))
         }
         Ok(_) => match HiddenLog::open(Utf8Path::new(log)) {
-            // A worker's output, of which is known what nobody is to see.
+            // A worker's output has a `.hide` file next to it, with the byte ranges to hide.
             Ok(hidden) if beside(Utf8Path::new(log)).exists() => Ok(Box::new(hidden)),
             _ => Ok(Box::new(file)),
         },
@@ -191,7 +191,7 @@ fn unreadable(name: &str, e: &io::Error) -> CliError {
     CliError::environment(format!("{name} cannot be read: {e}"))
 }
 
-/// The program that packed it.
+/// The program that compressed it.
 fn compressed(head: &[u8]) -> Option<&'static str> {
     [
         (&b"\x1f\x8b"[..], "gzip"),

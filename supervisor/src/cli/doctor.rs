@@ -1,4 +1,4 @@
-//! `supervise doctor`: what a run on this machine can count on.
+//! `supervise doctor`: checks this machine for everything a run needs.
 
 mod machine;
 mod trainer;
@@ -31,19 +31,15 @@ pub(super) struct Args {
     command: Vec<String>,
 }
 
-/// How much something matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Health {
-    /// As it should be.
     Ok,
     /// Worth knowing.
     Note,
-    /// Will hurt.
     Warning,
 }
 
-/// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,

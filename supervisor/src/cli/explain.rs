@@ -20,7 +20,7 @@ pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
   supervise explain ppo.yaml --bundle report.tar.zst
 ";
 
-/// Attempts that are shown without a wish.
+/// Number of attempts shown by default.
 const SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -81,7 +81,7 @@ pub(super) fn whole(seen: &target::RunInfo) -> Result<ExplainView, CliError> {
     Ok(teller.finish(&seen.run.0, None))
 }
 
-/// Writes the archive for a report, and says where it is.
+/// Writes the archive for a bug report, and prints its path.
 fn bundled(seen: &target::RunInfo, to: &Utf8Path) -> Result<u8, CliError> {
     know_secrets(seen);
     let view = whole(seen)?;
@@ -107,15 +107,15 @@ fn bundled(seen: &target::RunInfo, to: &Utf8Path) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// Secrets in it were hidden when it was written. A supervisor that took workers over may not have known all of them:
-/// values of the configuration's secret keys are read again, as they are stored nowhere.
+/// Secrets were hidden when the files were written, but a supervisor that took over workers may not have known all of them. The
+/// values of secret keys are stored nowhere, so read them from the configuration again.
 fn know_secrets(seen: &target::RunInfo) {
     let file = seen
         .spec
         .as_ref()
         .and_then(|s| Some(s.cwd.join(s.config_file.as_ref()?)));
     if let Some(file) = file {
-        // A file that is gone or broken tells none.
+        // A file that is missing or invalid yields none.
         let _ = prepare::discover(PrepareRequest {
             config: Some(file),
             ..PrepareRequest::default()
@@ -123,7 +123,7 @@ fn know_secrets(seen: &target::RunInfo) {
     }
 }
 
-/// Place where the story of the attempts that are shown begins, and the first of them.
+/// Where the story of the shown attempts begins, and the first of them.
 fn begin(args: &Args, seen: &target::RunInfo, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
     let everything = (JournalPlace::default(), AttemptNo(0));
     if args.all {
@@ -140,7 +140,7 @@ fn begin(args: &Args, seen: &target::RunInfo, dir: &Utf8Path) -> Result<(Journal
     Ok(first.map_or(everything, |b| (b.at, b.attempt)))
 }
 
-/// Tells what the journals hold from a place on.
+/// Tells what the journals contain from a position on.
 fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<StoryBuilder, CliError> {
     let mut teller = None;
     records::each(dir, from, &mut |line, record| {
@@ -149,7 +149,7 @@ fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<StoryBui
     Ok(teller.unwrap_or_default())
 }
 
-/// A story from its beginning, or from an attempt on.
+/// A story from the start, or from an attempt on.
 fn begun(first: AttemptNo, line: &LineHeader) -> StoryBuilder {
     match first {
         AttemptNo(0) => StoryBuilder::default(),

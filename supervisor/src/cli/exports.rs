@@ -1,4 +1,4 @@
-//! Exports of the weights that a trainer leaves beside its only checkpoint, from which nothing is resumed.
+//! Exported weights that a trainer writes next to its only checkpoint; nothing resumes from them.
 
 use crate::printer::ByteMeter;
 use crate::render::checkpoints::Export;
@@ -13,8 +13,7 @@ use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{FileProver, RunCheckpoints, walk};
 use supervise_trainers::{ExpectedLayout, InPlaceLayout, TrainerAdapter, registry};
 
-/// Every export below a root, newest first.
-/// `memory`: bytes that looking into them may take.
+/// Every export below a root, newest first. `memory`: bytes to use for reading them.
 pub(super) fn below(root: &Utf8Path, depth: Depth, memory: u64, meter: &mut ByteMeter) -> Vec<Export> {
     let number = |path: &Utf8PathBuf| path.file_name().and_then(step).unwrap_or_default();
     let mut out: Vec<Export> = dirs_below(root)
@@ -49,7 +48,7 @@ fn dirs(dir: &Utf8Path) -> Vec<String> {
         .collect()
 }
 
-/// `epochEepochstepSglobalstepG`, perhaps with `.tmp` behind it: all numbers begin at 0.
+/// `epochEepochstepSglobalstepG`, maybe followed by `.tmp`: all numbers start at 0.
 fn step(name: &str) -> Option<u64> {
     let plain = name.strip_suffix(".tmp").unwrap_or(name);
     let (_, global) = plain.strip_prefix("epoch")?.split_once("globalstep")?;
@@ -117,7 +116,7 @@ fn judge(
     }
 }
 
-/// A checkpoint root of no known run: of the trainer whose root it looks like. `memory`: bytes that looking into it may take.
+/// A checkpoint root of no known run, for the trainer that its layout suggests. `memory`: bytes to use for reading it.
 pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     let in_place = in_place_at(root);
     RunCheckpoints {
@@ -131,7 +130,7 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     }
 }
 
-/// The trainer whose steps stand under a root, by their names; one that has steps where there are none.
+/// The trainer whose steps are under a root, by their names; a trainer with steps if there are none.
 pub(super) fn owner_of(root: &Utf8Path) -> TrainerKind {
     let entries = root.read_dir_utf8().into_iter().flatten().flatten();
     let found = entries
@@ -153,7 +152,7 @@ pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn TrainerAdapter
     registry::adapters().find(|a| a.in_place().is_some_and(is_here))
 }
 
-/// Place of the generations of a root: beside `checkpoints`, under the same names.
+/// Directory of a root's generations: next to `checkpoints`, under the same names.
 fn store_of(root: &Utf8Path) -> Utf8PathBuf {
     let whole = camino::absolute_utf8(root).unwrap_or_else(|_| root.to_owned());
     let mut parts: Vec<&str> = whole.iter().collect();

@@ -1,4 +1,4 @@
-//! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
+//! `supervise gc`: lists the leftovers of a run, and deletes them after confirmation.
 
 use super::prompt;
 use super::stop::{StopLease, outcome};
@@ -23,7 +23,7 @@ pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
   supervise gc /ckpt/my-run --all --yes
 ";
 
-/// So many of the deleted places stand in the journal.
+/// Maximum number of deleted paths in the journal.
 const TOLD: usize = 20;
 
 pub(super) const EXITS: [SuperviseExitCode; 5] = [
@@ -123,8 +123,8 @@ impl Gc<'_> {
         Ok(GcView::of(&self.seen.run.0, &self.run_dir, &self.store, found, &choice))
     }
 
-    /// Deletes what was agreed upon, as far as it would still be chosen. The lease is taken only now: nobody is kept from starting
-    /// while a person thinks.
+    /// Deletes what was confirmed, as far as it would still be selected. Takes the lease only now, so that a start need not wait
+    /// for the operator's answer.
     fn delete(&self, agreed: &mut GcView) -> Result<(), CliError> {
         let mut lease = StopLease::take(&self.seen)?;
         if !lease.is_held() {
@@ -153,7 +153,7 @@ impl Gc<'_> {
         done.map(|_| ())
     }
 
-    /// A term without a line would look like one whose journal was lost.
+    /// A term without a record would look as if its journal was lost.
     fn write_down(&self, lease: &mut StopLease, places: &[Utf8PathBuf], bytes: u64) -> Result<(), String> {
         let (at, wall) = (self.seen.state.as_ref().map_or(Tick(0), |s| s.now), wall());
         let fact = JournalRecord::Fact(Event {
@@ -170,7 +170,7 @@ impl Gc<'_> {
     }
 }
 
-/// The directory in which steps go aside: where the terms stand too.
+/// The directory into which steps are moved aside; terms are stored there too.
 fn store(seen: &RunInfo, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     let spec = seen.spec.as_ref().ok_or_else(|| {
         CliError::environment(format!(
@@ -182,7 +182,7 @@ fn store(seen: &RunInfo, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 
-/// Returns true if a whole step stands where the trainer looks: else what is aside may be the last good state.
+/// Returns true if there is a whole step where the trainer looks; otherwise a step that was moved aside may be the last good state.
 fn has_whole(seen: &RunInfo) -> Result<bool, CliError> {
     let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of) else {
         return Ok(false);

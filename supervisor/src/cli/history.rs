@@ -1,4 +1,4 @@
-//! `supervise history`: one line an attempt.
+//! `supervise history`: one line per attempt.
 
 use super::{records, target};
 use crate::environment::wall;

@@ -1,4 +1,4 @@
-//! `supervise hold` and `supervise unhold`: a person works on a run.
+//! `supervise hold` and `supervise unhold`: pause and resume recovery while an operator debugs a run.
 
 use super::target::{self, RunInfo};
 use super::{remote_request, stopped_run};
@@ -17,9 +17,9 @@ pub(super) const HOLD_EXAMPLES: &str = "  supervise hold ppo.yaml
 pub(super) const UNHOLD_EXAMPLES: &str = "  supervise unhold ppo.yaml
 ";
 
-/// A supervisor takes a wish within this.
+/// How long a supervisor may take to accept a request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Longest reason that is kept, in characters.
+/// Longest stored reason, in characters.
 const REASON: usize = 200;
 
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,6 @@ pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
     let_go(&target::to_act_on(args.run.as_deref())?, args.json)
 }
 
-/// Leaves a held run to its supervisor.
 pub(super) fn let_go(seen: &RunInfo, json: bool) -> Result<u8, CliError> {
     let by = crate::environment::user();
     let state = seen.state.as_ref();
@@ -75,7 +74,7 @@ pub(super) fn let_go(seen: &RunInfo, json: bool) -> Result<u8, CliError> {
     told(seen, false, "left to its supervisor again", json)
 }
 
-/// The wish to hold a run, with its purpose as one line.
+/// The request to hold a run, with its reason as one line.
 pub(super) fn wish(by: String, reason: Option<&str>) -> ControlRequest {
     let line = reason.map(|text| terminal::line(text.trim()).chars().take(REASON).collect::<String>());
     ControlRequest::Hold {

@@ -1,4 +1,4 @@
-//! `supervise install`: a systemd unit for one run, checked before it is written.
+//! `supervise install`: writes a systemd unit for one run, after checking it.
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
@@ -18,7 +18,7 @@ pub(super) const EXAMPLES: &str =
   supervise install --systemd --name grpo grpo.yaml -- python3 gsm8k_rl.py scheduler.type=local
 ";
 
-/// Variables of this shell that decide which Python runs, and with which libraries.
+/// Variables of this shell that decide which Python runs with which libraries.
 const KEPT: [&str; 6] = [
     "PATH",
     "VIRTUAL_ENV",
@@ -28,11 +28,11 @@ const KEPT: [&str; 6] = [
     "CUDA_HOME",
 ];
 
-/// Modes of a file that everybody may read, and of one that nobody else may.
+/// Modes of a file that everybody may read, and of one for the owner only.
 pub(super) const PUBLIC: u32 = 0o644;
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// Ways on from a unit that says something else.
+/// The hint if a different unit exists.
 const HOW: &str = "--force writes over it, --name takes another name, --print shows what would be written";
 
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     debug_assert!(args.systemd);
-    // What `run` would refuse is refused here, not at the next boot.
+    // Refuse now what `run` would refuse at the next boot.
     prepare(PrepareRequest {
         config: Some(args.config.clone()),
         command: args.command.clone(),
@@ -103,7 +103,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
                 unit.secrets
             ));
         }
-        // It is to be written as it is, and holds no secret.
+        // Printed unchanged: it holds no secret.
         super::written(printer::out_bytes(texts.unit.as_bytes()))?;
         return Ok(SuperviseExitCode::Finished.code());
     }
@@ -116,7 +116,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         false => e,
     };
     if let Some(secrets) = &texts.secrets {
-        // Their readers are settled before they are there.
+        // Write the files that the unit reads first.
         write(&unit.secrets, secrets, PRIVATE, args.force, HOW).map_err(as_root)?;
     }
     write(&path, &texts.unit, PUBLIC, args.force, HOW).map_err(as_root)?;
@@ -133,7 +133,7 @@ fn unit_texts(u: &SystemdUnit) -> Result<UnitTexts, CliError> {
     unit(u).map_err(|why| CliError::usage(why).hint("systemd reads lines: rename what has a line break in it"))
 }
 
-/// The name as systemd may have it.
+/// The name in the form that systemd accepts.
 fn name(args: &Args) -> Result<String, CliError> {
     let name = args.name.as_deref().or(args.config.file_stem()).unwrap_or_default();
     // As systemctl shows it.
@@ -161,7 +161,7 @@ fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(path.components().collect())
 }
 
-/// Directory of systemd's units of this kind.
+/// Directory of systemd units of this kind.
 fn directory(user: bool) -> Result<Utf8PathBuf, CliError> {
     if !user {
         return Ok("/etc/systemd/system".into());
@@ -169,7 +169,7 @@ fn directory(user: bool) -> Result<Utf8PathBuf, CliError> {
     Ok(config_home()?.join("systemd/user"))
 }
 
-/// Directory of the settings of this user, or of the machine.
+/// Directory of the settings of this user or of the machine.
 fn settings_directory(user: bool) -> Result<Utf8PathBuf, CliError> {
     match user {
         false => Ok("/etc/supervise".into()),
@@ -184,7 +184,7 @@ fn config_home() -> Result<Utf8PathBuf, CliError> {
     config.ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units stand"))
 }
 
-/// Refuses what systemd itself complains of, if it is installed. It ends with 0 also for keys that it does not know.
+/// Refuses what systemd itself warns about, if it is installed. systemd-analyze exits with 0 even for unknown keys.
 fn check(text: &str, name: &str, user: bool) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::environment(format!("checking the unit by systemd-analyze: {e}"));
     let dir = tempfile_dir().map_err(failed)?;
@@ -206,7 +206,7 @@ fn check(text: &str, name: &str, user: bool) -> Result<(), CliError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(failed(e)),
     };
-    // It tells of every unit that this one is ordered after, too.
+    // It also warns about units that this one is ordered after.
     let lines = String::from_utf8_lossy(&said.stderr).into_owned();
     let wrong: Vec<String> = lines.lines().filter(|l| l.contains(&file)).map(str::to_owned).collect();
     match wrong.is_empty() {
@@ -222,12 +222,12 @@ fn tempfile_dir() -> io::Result<Utf8PathBuf> {
     let base =
         Utf8PathBuf::from_path_buf(base).map_err(|_| io::Error::other("the temporary directory is not UTF-8"))?;
     let dir = base.join(format!("supervise-unit-{}", std::process::id()));
-    // As nobody else's: what stands there already is not ours.
+    // Fails if the directory exists, because then it is not ours.
     fs::create_dir(&dir)?;
     Ok(dir)
 }
 
-/// Refuses to write over the configuration itself, by whatever name.
+/// Refuses to overwrite the configuration itself under any name.
 pub(super) fn is_another(path: &Utf8Path, config: &Utf8Path) -> Result<(), CliError> {
     let file = |path: &Utf8Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     match file(path) {
@@ -239,7 +239,7 @@ pub(super) fn is_another(path: &Utf8Path, config: &Utf8Path) -> Result<(), CliEr
     }
 }
 
-/// True if a regular file is there that says something else. No more of it is read than that needs.
+/// Returns true if a regular file exists with different content. Reads no more of it than necessary.
 fn says_something_else(path: &Utf8Path, text: &str) -> Result<bool, CliError> {
     let failed = |e: io::Error| CliError::environment(format!("reading {path}: {e}"));
     let kind = match fs::metadata(path) {
@@ -267,7 +267,7 @@ fn says_something_else(path: &Utf8Path, text: &str) -> Result<bool, CliError> {
     Ok(there != text.as_bytes())
 }
 
-/// Writes a file of this mode whole or not at all, and over another text only by `force`.
+/// Writes a file with this mode atomically, and replaces different content only with `force`.
 pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &str) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::environment(format!("writing {path}: {e}"));
     if says_something_else(path, text)? && !force {
@@ -277,7 +277,7 @@ pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &s
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let new = Utf8PathBuf::from(format!("{path}.new"));
-    // A file that another try left behind has a mode of its own.
+    // A file from an earlier try has its own mode.
     let _ = fs::remove_file(&new);
     let mut options = fs::OpenOptions::new();
     let mut file = options
@@ -295,7 +295,6 @@ pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &s
         })
 }
 
-/// The next commands.
 fn told(path: &Utf8Path, secrets: Option<&Utf8PathBuf>, name: &str, user: bool) -> String {
     let systemctl = if user { "systemctl --user" } else { "systemctl" };
     let beside = secrets.map_or_else(String::new, |file| format!(", its secrets into {file}"));

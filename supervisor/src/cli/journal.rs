@@ -1,4 +1,4 @@
-//! `supervise journal`: the records of a run, as they were written.
+//! `supervise journal`: the records of a run as written.
 
 use super::records::Journals;
 use super::{target, written};
@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: &str = "  supervise journal ppo.yaml --kind decided  
   supervise journal /ckpt/my-run/.supervise/journal/3.jsonl    one term
 ";
 
-/// A journal that grows is looked at so often.
+/// How often to look for new records.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         text: String::new(),
     };
     loop {
-        // Asked before reading: what is written until nobody lives any more is read still.
+        // Checked before reading, so that everything written before the last process exits is read.
         let lives = run
             .as_ref()
             .is_none_or(|r| control::lives(r) || control::guard_lives(r));
@@ -94,13 +94,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// The moment so long ago.
 fn since(long: Duration) -> WallMs {
     let ms = i64::try_from(long.as_millis()).unwrap_or(i64::MAX);
     WallMs(wall().0.saturating_sub(ms))
 }
 
-/// The run directory, the run where it is known, and the only term that is meant.
+/// The run directory, the run if known, and the only term to show.
 fn place(name: Option<&str>) -> Result<(Utf8PathBuf, Option<RunId>, Option<u32>), CliError> {
     if let Some((dir, term)) = name.and_then(file) {
         return Ok((dir, None, Some(term)));
@@ -118,12 +117,11 @@ fn file(name: &str) -> Option<(Utf8PathBuf, u32)> {
     Some((journal.parent().map(Utf8Path::to_owned)?, term))
 }
 
-/// Records as they are asked for, a piece at a time.
 struct RecordPrinter<'a> {
     args: &'a Args,
     since: Option<WallMs>,
     term: Option<u32>,
-    /// One was.
+    /// Whether any was printed.
     some: bool,
     text: String,
 }
@@ -148,7 +146,7 @@ impl RecordPrinter<'_> {
         self.text.push('\n');
     }
 
-    /// Returns false if nobody reads any more.
+    /// Returns false if the reader is gone.
     fn write(&mut self) -> Result<bool, CliError> {
         let text = std::mem::take(&mut self.text);
         if text.is_empty() {

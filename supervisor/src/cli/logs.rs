@@ -1,4 +1,4 @@
-//! `supervise logs`: what the workers printed.
+//! `supervise logs`: the output of the workers.
 
 mod shown;
 pub(super) mod tee;
@@ -26,11 +26,9 @@ pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
   supervise logs ppo.yaml --follow        from attempt to attempt
 ";
 
-/// A file that grows is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
-/// Bytes of a log that are read at once.
 const CHUNK: usize = 64 << 10;
-/// Bytes read of the record of an attempt's processes.
+/// Maximum number of bytes read of the record of an attempt's processes.
 const TREE_LIMIT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -74,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let attempts = seen.run_dir()?.join("attempts");
     let present = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
     let last = present.map(|a| a.no.0);
-    // What is not launched yet can be waited for.
+    // With --follow, wait for an attempt that is not launched yet.
     let coming = (args.follow && goes_on(&seen.run)).then(|| present.map_or(1, |a| a.no.0 + 1));
     let Some(attempt) = args.attempt.or(last).or(coming) else {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
@@ -83,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let failed = failed_first(&folder(&attempts, attempt));
     let told = seen.state.as_ref().and_then(|s| blamed(s, attempt)).or(failed);
     let told = told.filter(|w| *w != 0 && args.worker.is_none());
-    // Each object says whose line it is.
+    // Each JSON object names its worker.
     if let Some(worker) = told.filter(|_| !args.json) {
         let what = match failed == Some(worker) {
             true => "failed first",
@@ -102,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         raw: args.raw,
         run: &seen.run,
         attempts: &attempts,
-        // One that was named is followed to its end.
+        // A named attempt is followed to its end.
         only: args.attempt.is_some(),
         follow,
         quiet: args.json,
@@ -113,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 fn shown_to(worker: u32, result: io::Result<()>) -> Result<u8, CliError> {
     match result {
-        // The reader may go at any time: that ends the command, and well.
+        // A reader that closes the pipe ends the command successfully.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::environment(format!(
             "the output of worker {worker} cannot be shown to its end: {e}"
         ))),
@@ -133,7 +131,7 @@ fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
     folder(attempts, attempt).join(format!("worker-{worker}.log"))
 }
 
-/// The worker that the diagnosis of an attempt blames.
+/// The worker that caused the failure, according to the diagnosis of an attempt.
 fn blamed(state: &RunState, attempt: u32) -> Option<u32> {
     let present = state.attempt.as_ref().filter(|a| a.no.0 == attempt);
     let before = || state.budget.failures.iter().find(|f| f.attempt.0 == attempt);
@@ -144,7 +142,7 @@ fn blamed(state: &RunState, attempt: u32) -> Option<u32> {
     told.map(|w| w.0)
 }
 
-/// The worker whose end was the first failure of an attempt, as its guard wrote it down.
+/// The worker that failed first in an attempt, as its guard recorded.
 fn failed_first(folder: &Utf8Path) -> Option<u32> {
     let mut bytes = Vec::new();
     let read = File::open(folder.join("tree")).and_then(|f| f.take(TREE_LIMIT).read_to_end(&mut bytes));
@@ -152,12 +150,11 @@ fn failed_first(folder: &Utf8Path) -> Option<u32> {
     exits.iter().find(|(_, exit)| !exit.is_success()).map(|(w, _)| w.0)
 }
 
-/// Somebody works at the run: there may be another attempt.
+/// Returns true if a supervisor or guard is running, so that another attempt may follow.
 fn goes_on(run: &RunId) -> bool {
     control::lives(run) || control::guard_lives(run)
 }
 
-/// The attempt after this one.
 fn next(attempts: &Utf8Path, after: u32) -> Option<u32> {
     let entries = attempts.read_dir_utf8().ok()?;
     let numbers = entries.flatten().filter_map(|e| e.file_name().parse::<u32>().ok());
@@ -184,7 +181,6 @@ fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliErro
     .hint(format!("workers with output: {workers}"))
 }
 
-/// The selected output.
 struct Follower<'a> {
     json: bool,
     raw: bool,
@@ -192,14 +188,13 @@ struct Follower<'a> {
     attempts: &'a Utf8Path,
     only: bool,
     follow: bool,
-    /// No word but the output.
     quiet: bool,
-    /// The run's own supervisor is the one that asks, and says when it has ended.
+    /// Set by the run's own supervisor when the run has ended.
     ended: Option<&'a AtomicBool>,
 }
 
 impl Follower<'_> {
-    /// One attempt, and where it is followed the attempts after it, with this worker.
+    /// Prints one attempt with this worker and, with --follow, the attempts after it.
     fn all(&self, attempt: u32, worker: u32, later: u32) -> io::Result<()> {
         let (mut attempt, mut worker) = (attempt, worker);
         loop {
@@ -217,7 +212,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Returns true if more of this attempt's output may come.
+    /// Returns true if this attempt may print more.
     fn is_open(&self, attempt: u32) -> bool {
         let waits = |is: bool| is && next(self.attempts, attempt).is_none();
         if let Some(ended) = self.ended {
@@ -230,7 +225,7 @@ impl Follower<'_> {
         self.follow && waits(lives)
     }
 
-    /// Older rotated parts first, then the present file; then what comes.
+    /// Prints rotated parts first, oldest first, then the current file, then new output.
     fn one(&self, attempt: u32, worker: u32) -> io::Result<()> {
         let file = file(self.attempts, attempt, worker);
         let mut shown = LogFormat::new(self.json, self.raw, self.ended.is_some(), attempt, worker);

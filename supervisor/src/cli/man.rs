@@ -34,7 +34,7 @@ fn pages(dir: &Utf8PathBuf) -> io::Result<()> {
     clap_mangen::generate_to(command(), dir)
 }
 
-/// `help` is no command of its own with a page.
+/// The command line without `help`, which needs no page.
 fn command() -> clap::Command {
     super::command().disable_help_subcommand(true)
 }

@@ -1,4 +1,4 @@
-//! `supervise merge`: a proven step becomes a model that Hugging Face's libraries load.
+//! `supervise merge`: merges a proven step into a model for Hugging Face's libraries.
 
 pub(super) mod files;
 mod fold;
@@ -46,7 +46,6 @@ pub(super) const EXITS: [SuperviseExitCode; 12] = [
     SuperviseExitCode::Config,
 ];
 
-/// Type of the numbers that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum DtypeArg {
     Bfloat16,
@@ -141,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
 }
 
-/// As `verl.model_merger test` does: what would be written is what the other model is, to a millionth.
+/// As `verl.model_merger test`: compares what would be written with the other model, with a tolerance of one millionth.
 fn test(args: &Args, model: &str) -> Result<u8, CliError> {
     let wanted = compare::ModelSelector {
         step: args.step,
@@ -190,7 +189,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         fold::is_possible(&model, &found)?;
     }
     meter.end();
-    // A checkpoint of Trainer is left as it is, too, where its weights are in a directory of their own.
+    // A Trainer checkpoint whose weights have their own directory is left untouched, too.
     let around = Some(found.beside.as_path()).filter(|dir| model::trainers_step(dir).is_some());
     for read in [Some(found.dir.as_path()), around, base].into_iter().flatten() {
         new_dir::is_outside(target, read)?;
@@ -246,7 +245,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),
         None => None,
     };
-    // Those of a checkpoint of Trainer's stay what only that overwrites.
+    // Files of a Trainer checkpoint are not linked: only Trainer may overwrite them.
     let may_be_linked = !originals.files.is_empty() && args.fold_lora.is_none() && !model::is_of_trainer(&found);
     let index = match may_be_linked {
         true => ModelIndex::read(&folder)?,
@@ -295,7 +294,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// The weights that are meant, as long as they are to become others.
+/// The named weights, unless they are a merged model already.
 fn source(args: &Args, meter: &mut ByteMeter) -> Result<model::FoundModel, CliError> {
     let is_folded = args.fold_lora.is_some();
     let adapter = fold::adapter_dir(&args.source).filter(|_| is_folded);
@@ -322,7 +321,7 @@ fn source(args: &Args, meter: &mut ByteMeter) -> Result<model::FoundModel, CliEr
     Ok(found)
 }
 
-/// A head that is tied is not written: it has to be what it is tied to.
+/// A tied head is not written, so it must equal the embeddings.
 fn same_numbers(model: &model::OpenModel, [head, embeddings]: &[OutTensor; 2]) -> Result<(), CliError> {
     match model::is_same(model, [head, embeddings])? {
         true => Ok(()),
@@ -337,7 +336,7 @@ fn same_numbers(model: &model::OpenModel, [head, embeddings]: &[OutTensor; 2]) -
     }
 }
 
-/// The way on for a person where names are not known.
+/// Adds a hint for unknown names.
 fn refused(problem: supervise_weights::ModelError, args: &Args) -> CliError {
     let e = CliError::checkpoint(problem.verdict, problem.text);
     match problem.verdict {

@@ -1,4 +1,4 @@
-//! `supervise metrics`: the metrics of runs, once.
+//! `supervise metrics`: prints the metrics of runs once.
 
 use super::target::{self, RunInfo};
 use crate::environment::wall;
@@ -36,7 +36,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = match args.runs.as_slice() {
         [] => match unreadable_registry() {
-            // A scrape without runs would look as if there were none.
+            // Metrics without runs would suggest that there are none.
             Some(why) => return Err(CliError::environment(why).hint("the runs can be named: `supervise metrics RUN`")),
             None => target::all().0,
         },
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// Whoever reads the file meanwhile finds the old or the new one, whole.
+/// Replaces the file atomically, so that readers find the old or the new one.
 fn replace(file: &Utf8Path, text: &str) -> io::Result<()> {
     let dir = file
         .parent()
@@ -70,7 +70,7 @@ fn replace(file: &Utf8Path, text: &str) -> io::Result<()> {
     if fs::symlink_metadata(file).is_ok_and(|m| !m.is_file()) {
         return Err(io::Error::other("it is there and is no file"));
     }
-    // The collector reads `*.prom` alone.
+    // The collector reads only `*.prom`.
     let draft = dir.join(format!(".{name}.{}", std::process::id()));
     let _ = fs::remove_file(&draft);
     let written = fs::File::create_new(&draft)

@@ -1,4 +1,4 @@
-//! `supervise migrate`: converts checkpoints from Megatron's first layout into the second, in place.
+//! `supervise migrate`: converts Megatron checkpoints from verl's first layout to the second, in place.
 
 mod convert;
 mod target;
@@ -30,7 +30,7 @@ pub(super) const EXITS: [SuperviseExitCode; 11] = [
     SuperviseExitCode::Config,
 ];
 
-/// How the archive gets into its new places.
+/// How the archive's bytes get into the new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum LinkArg {
     /// Hard links: takes no space. The step is marked, and is moved aside before a run that would save it again.

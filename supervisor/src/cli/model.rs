@@ -1,4 +1,4 @@
-//! Models as the command line names them: found, looked into, open.
+//! Finds and opens models named on the command line.
 
 mod folder;
 mod form;

@@ -1,4 +1,4 @@
-//! The directory that a command makes: checked before the work, begun when it is known how much goes into it, written by several threads.
+//! The directory that a command creates: checked before the work, created once its size is known, written by several threads.
 
 use crate::error::CliError;
 use crate::render::bytes;
@@ -10,10 +10,10 @@ use supervise_host::system::space;
 use supervise_weights::write::WriteError;
 use supervise_weights::{ModelError, OutputSink};
 
-/// More threads than these bring nothing: the disk is what is waited for.
+/// More threads bring nothing: the disk is the limit.
 const THREADS: usize = 8;
 
-/// Refuses a target that stands already, before anything is read.
+/// Refuses an existing target before anything is read.
 pub(in crate::cli) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
     super::not_empty(target.as_str(), "--target")?;
     if target.symlink_metadata().is_ok_and(|m| m.is_symlink()) || target.as_str().ends_with('/') && link(target) {
@@ -32,7 +32,7 @@ pub(in crate::cli) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
     }
 }
 
-/// A target inside of the checkpoint would change what was proven.
+/// Refuses a target inside the checkpoint, where it would change what was proven.
 pub(in crate::cli) fn is_outside(target: &Utf8Path, source: &Utf8Path) -> Result<(), CliError> {
     let real = |path: &Utf8Path| path.canonicalize_utf8().ok();
     let (Some(dir), Some(source)) = (real(parent(target)), real(source)) else {
@@ -50,7 +50,7 @@ pub(in crate::cli) fn is_outside(target: &Utf8Path, source: &Utf8Path) -> Result
     Ok(())
 }
 
-/// A link with a slash behind it is what it leads to, for the system.
+/// Returns true for a link; with a trailing slash, the system would follow it.
 fn link(target: &Utf8Path) -> bool {
     let plain: camino::Utf8PathBuf = target.components().collect();
     plain.symlink_metadata().is_ok_and(|m| m.is_symlink())
@@ -63,19 +63,17 @@ fn parent(path: &Utf8Path) -> &Utf8Path {
     }
 }
 
-/// Something stands there.
 pub(in crate::cli) fn exists(target: &Utf8Path) -> CliError {
     CliError::usage(format!("--target {target}: it exists and is not an empty directory"))
         .hint("name another directory, or move this one away: nothing is written over")
 }
 
-/// Its directory is not there.
 pub(in crate::cli) fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
     CliError::environment(format!("--target {target}: there is no directory {dir}"))
         .hint(format!("make it: mkdir -p {dir}"))
 }
 
-/// Begins to write it, if there is room for so many bytes.
+/// Creates it, if there is space for this many bytes.
 pub(in crate::cli) fn begin(target: &Utf8Path, want: u64) -> Result<OutputDir, CliError> {
     // `.` and `empty/.` have no name of their own.
     let target = &target.canonicalize_utf8().unwrap_or_else(|_| target.to_owned());
@@ -83,7 +81,7 @@ pub(in crate::cli) fn begin(target: &Utf8Path, want: u64) -> Result<OutputDir, C
     OutputDir::begin(target).map_err(|e| begun(e, target))
 }
 
-/// There is room for so many bytes beside it.
+/// Checks the free space next to the target.
 pub(in crate::cli) fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
     let Ok(room) = space(parent(target)) else { return Ok(()) };
     if room.size == 0 || room.free >= want {
@@ -92,7 +90,6 @@ pub(in crate::cli) fn enough_space(target: &Utf8Path, want: u64) -> Result<(), C
     Err(no_room(target, want, room.free))
 }
 
-/// It is more than fits there.
 pub(in crate::cli) fn no_room(target: &Utf8Path, want: u64, free: u64) -> CliError {
     CliError::environment(format!(
         "--target {target}: it takes {} and {} are free there",
@@ -110,20 +107,19 @@ fn begun(refused: OutputDirError, target: &Utf8Path) -> CliError {
     }
 }
 
-/// Threads that read and write models.
 pub(in crate::cli) fn threads() -> usize {
     std::thread::available_parallelism()
         .map_or(1, NonZero::get)
         .min(THREADS)
 }
 
-/// The new directory cannot be written.
+/// The error for a directory that cannot be written.
 pub(in crate::cli) fn failed(dir: &OutputDir, e: &io::Error) -> CliError {
     CliError::environment(format!("{} cannot be written: {e}", dir.path()))
         .hint("nothing stands under the target's name; run this again when that is mended")
 }
 
-/// Why writing a model ended early; `source` tells of what it is made of.
+/// Why writing a model failed; `source` describes a problem of its source.
 pub(in crate::cli) fn ended(dir: &OutputDir, why: WriteError, source: impl Fn(ModelError) -> CliError) -> CliError {
     match why {
         WriteError::Source(problem) => source(problem),
@@ -132,11 +128,10 @@ pub(in crate::cli) fn ended(dir: &OutputDir, why: WriteError, source: impl Fn(Mo
     }
 }
 
-/// Open files of the new directory.
 pub(in crate::cli) struct Opened(Vec<OutputFile>);
 
 impl Opened {
-    /// Makes files of these names and lengths.
+    /// Creates files with these names and lengths.
     pub(in crate::cli) fn create<'a>(
         dir: &OutputDir,
         files: impl Iterator<Item = (&'a str, u64)>,
@@ -145,7 +140,6 @@ impl Opened {
         made.map(Self).map_err(|e| failed(dir, &e))
     }
 
-    /// Makes all of them durable.
     pub(in crate::cli) fn finish(&self, dir: &OutputDir) -> Result<(), CliError> {
         let done = self.0.iter().try_for_each(OutputFile::finish);
         done.map_err(|e| failed(dir, &e))

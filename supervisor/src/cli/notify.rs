@@ -1,4 +1,4 @@
-//! `supervise notify`: tries the ways by which somebody is told of events.
+//! `supervise notify`: sends a test notification.
 
 use super::settings_files::SettingsFiles;
 use super::target;

@@ -1,4 +1,4 @@
-//! `supervise plan`: what `run` would do now. Touches nothing.
+//! `supervise plan`: what `run` would do now. Changes nothing.
 
 use super::run::LaunchArgs;
 use super::{prompt, target};
@@ -42,9 +42,9 @@ pub(super) const EXITS: [SuperviseExitCode; 8] = [
     SuperviseExitCode::Config,
 ];
 
-/// The finding that says what a crash costs.
+/// The code of the finding about the cost of a crash.
 const CADENCE: &str = "cadence";
-/// Whole steps that are looked for: the newest, and one behind it.
+/// Number of whole steps to look for: the newest and the one before it.
 const WHOLE: u32 = 2;
 
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         run_dir: spec.run_dir.clone(),
         root: spec.root.clone(),
     };
-    // One that cannot be read was told of already.
+    // An unreadable one was reported already.
     if let Ok(Some(copied)) = came_with_a_copy(&identity) {
         notes.push(copied);
         seen.state = None;
@@ -154,7 +154,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.text(&prepared))?;
     }
-    // The first failure would be the end: that is no plan to go on with.
+    // If the first failure would end the run, the plan is no success.
     let has = |code: &str| view.findings.iter().any(|f| f.code == code);
     let is_ray = matches!(prepared.order.facts.ray, RayMode::Cluster { .. });
     Ok(
@@ -163,7 +163,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             .filter(|code| *code != SuperviseExitCode::Finished.code())
         {
             Some(code) => code,
-            // As `run` would end.
+            // The exit code of `run`.
             None if has("not_here") && is_ray => SuperviseExitCode::Environment.code(),
             None if has("not_here") || has("override_unknown") => SuperviseExitCode::Config.code(),
             None => SuperviseExitCode::Finished.code(),
@@ -171,7 +171,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     )
 }
 
-/// A trainer of which the command tells nothing is known once it was seen.
+/// Uses the trainer that was seen while the run was running, if the command does not show it.
 fn take_trainer(state: &RunState, prepared: &mut PreparedRun) {
     let spec = &prepared.order.spec;
     let Some(seen) = state.seen.as_ref().filter(|_| spec.root.is_none()) else {
@@ -186,7 +186,7 @@ fn take_trainer(state: &RunState, prepared: &mut PreparedRun) {
     prepared.findings.push(note);
 }
 
-/// A resume goes on with the interval that its step holds: what a crash costs is told by that one, as the choice says it.
+/// A resume continues with the save interval stored in its step, so the cost of a crash is computed from it.
 fn take_interval(prepared: &mut PreparedRun, scan: &ScanReport, choice: &ResumeChoice) {
     let ResumeChoice::Start {
         from: StartPoint::Step { ckpt, .. },
@@ -210,7 +210,7 @@ fn take_interval(prepared: &mut PreparedRun, scan: &ScanReport, choice: &ResumeC
     prepared.findings.extend(anew.into_iter().filter(|f| f.code == CADENCE));
 }
 
-/// Said where no control group would hold the workers.
+/// The finding if no cgroup would contain the workers.
 fn open_case(p: &PreparedRun) -> Option<String> {
     if p.order.settings.kill.cgroup == CgroupChoice::Off {
         return Some(format!("kill.cgroup is off: {OPEN_CASE}"));
@@ -260,7 +260,7 @@ fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> 
     report
 }
 
-/// Doubts about the step that it would resume from.
+/// Doubts about the step to resume from.
 fn of_resume_point(scan: &ScanReport, choice: &ResumeChoice) -> Vec<Finding> {
     match choice {
         ResumeChoice::Start { from, .. } => doubts(scan, from),

@@ -1,4 +1,4 @@
-//! `supervise policy`: the rules by which failures are answered, with the user's changes.
+//! `supervise policy`: the recovery policy for each failure class, with the user's changes.
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;

@@ -1,4 +1,4 @@
-//! Questions from and to a person, the same for several commands.
+//! Questions to the operator, and checks of options, shared by several commands.
 
 use super::target::RunInfo;
 use crate::error::CliError;
@@ -8,10 +8,10 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::spec::RunSpec;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
-/// A number that no step has is a slip of the hand: nothing is begun with it.
+/// Refuses a step number that does not exist, before anything starts.
 ///
 /// # Errors
-/// There is no such step; the steps there are stand in it.
+/// There is no such step; lists the existing ones.
 pub(super) fn check_from(p: &PreparedRun) -> Result<(), CliError> {
     let (Some(from), Some(place)) = (p.order.spec.policy.from, RunCheckpoints::of(&p.order.spec)) else {
         return Ok(());
@@ -32,11 +32,11 @@ pub(super) fn check_from(p: &PreparedRun) -> Result<(), CliError> {
     )
 }
 
-/// `--fresh` moves steps aside before the launch. If the trainer is only seen while it runs, its root is known from an earlier start, or
-/// not at all: then the wish is refused, not dropped.
+/// Refuses `--fresh` if it could not be obeyed. It moves steps aside before the launch; if the trainer is only seen while it runs,
+/// its root is known only from an earlier start.
 ///
 /// # Errors
-/// The root is not known, or its steps are left alone.
+/// The root is unknown, or its steps are left alone.
 pub(super) fn check_fresh(
     p: &PreparedRun,
     look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,
@@ -57,11 +57,11 @@ pub(super) fn check_fresh(
         .hint("move its checkpoints away yourself, or let it save into another directory, and leave --fresh out"))
 }
 
-/// Workers that outlived their supervisor go on as they were launched: a wish that only a launch can fulfil is refused, not dropped.
-/// The run is looked at only where there is such a wish.
+/// Refuses options that only a launch can obey if workers are still running: they are taken over as they were launched. Checks the
+/// run only if there is such an option.
 ///
 /// # Errors
-/// There is one, and such workers.
+/// There is such an option, and such workers.
 pub(super) fn check_taken(
     spec: &RunSpec,
     look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,

@@ -1,4 +1,5 @@
-//! The journals of a run, record by record: read by an I/O worker in pieces, so that their length costs no memory.
+//! Reads the journals of a run record by record: an I/O worker reads them in pieces, so that memory use does not depend on their
+//! length.
 
 use super::target;
 use crate::error::CliError;
@@ -15,14 +16,14 @@ use supervise_core::journal::record::JournalRecord;
 use supervise_core::journal::{JournalReader, LineHeader, ParsedLine, VERSION, decode};
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, JournalPlace, PendingRequest};
 
-/// A shorter piece is decoded by one thread alone.
+/// A shorter piece is decoded by one thread.
 const SHORT: usize = 64 << 10;
 /// Bytes that a thread takes at a time, up to the end of a line.
 const PART: usize = 32 << 10;
-/// Threads beside the one that hands out what was decoded.
+/// Number of threads besides the one that hands out records.
 static OTHERS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from).clamp(2, 4) - 1);
 
-/// Hands out each record that the journals hold from a place on, with its line. A damaged line is told and passed over.
+/// Calls a function for each record from a position on, with its line. Damaged lines are reported and skipped.
 ///
 /// # Errors
 /// The file system does not answer, or the journals cannot be read.
@@ -36,10 +37,10 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Hears of a line: its term, its text, and its records.
+/// Receives a line: its term, text, header and records.
 type Adding<'a> = dyn FnMut(u32, &[u8], &LineHeader, &[JournalRecord]) + 'a;
 
-/// The journals of a run, read from a place on, and again where they have grown.
+/// The journals of a run, read from a position on, and again when they have grown.
 pub(super) struct Journals {
     dir: Utf8PathBuf,
     io_worker: IoClient,
@@ -48,22 +49,22 @@ pub(super) struct Journals {
     term: u32,
     lines: JournalReader,
     done: u64,
-    /// The piece that is read while the one before is decoded.
+    /// The piece that is read while the previous one is decoded.
     ahead: Option<PendingRequest>,
-    /// The piece that was decoded while the one before was handed out.
+    /// The piece that was decoded while the previous one was handed out.
     decoded: Option<Decoded>,
-    /// The piece that was handed out.
+    /// The piece that was handed out, whose memory is reused.
     spent: Option<Decoded>,
 }
 
-/// A piece of a term's journal, and what its lines say: the parts that each thread decoded.
+/// A piece of a term's journal with its decoded lines, in the parts that each thread decoded.
 struct Decoded {
     term: u32,
     text: Vec<u8>,
     threads: Vec<Vec<RecordBatch>>,
 }
 
-/// Lines side by side in a piece.
+/// Consecutive lines of a piece.
 #[derive(Default)]
 struct RecordBatch {
     number: usize,
@@ -71,8 +72,8 @@ struct RecordBatch {
 }
 
 impl Decoded {
-    /// Decodes a piece. This thread does `meanwhile` first and takes part then. `spent` is a piece that is needed no more, whose place the new
-    /// one takes: this thread gives back what it took itself, so that it waits for nobody's heap.
+    /// Decodes a piece. This thread runs `meanwhile` first and then helps. The new piece reuses the memory of `spent`: each thread
+    /// frees what it allocated, so that none waits for another's heap.
     fn new(term: u32, text: Vec<u8>, spent: Option<Self>, meanwhile: impl FnOnce()) -> Self {
         let others = match text.len() {
             0..SHORT => 0,
@@ -96,7 +97,7 @@ impl Decoded {
         let mut spent = spent.map(|s| s.threads).unwrap_or_default().into_iter();
         let own = spent.next();
         let threads = std::thread::scope(|scope| {
-            // A system that makes no more threads leaves all of it to those that there are.
+            // If no more threads can be created, the existing ones do all the work.
             let others: Vec<_> = (0..others)
                 .map(|_| spent.next())
                 .map_while(|spent| Builder::new().spawn_scoped(scope, || decoding(spent)).ok())
@@ -110,7 +111,6 @@ impl Decoded {
         Self { term, text, threads }
     }
 
-    /// Its lines in their order.
     fn lines(&self) -> impl Iterator<Item = (&[u8], &ParsedLine)> {
         let mut parts: Vec<&RecordBatch> = self.threads.iter().flatten().collect();
         parts.sort_unstable_by_key(|part| part.number);
@@ -120,7 +120,7 @@ impl Decoded {
 }
 
 impl RecordBatch {
-    /// Reads the lines of this place in the text, instead of what it held.
+    /// Decodes the lines in this range of the text, replacing the old ones.
     fn decode(&mut self, text: &[u8], place: Range<usize>) {
         let (mut begin, part) = (place.start, text.get(place.clone()).unwrap_or_default());
         let mut number = 0;
@@ -129,8 +129,8 @@ impl RecordBatch {
             begin = line.end + 1;
             let of = text.get(line.clone()).unwrap_or_default();
             match self.lines.get_mut(number) {
-                // The old line gives back its memory just before the new one takes as much: all of a part at once would overflow the
-                // few pieces that a thread keeps at hand.
+                // Free each old line just before the new one needs as much: freeing all at once would overflow the thread's
+                // allocator cache.
                 Some(old) => {
                     old.1 = ParsedLine::Damaged(String::new());
                     *old = (line, decode(of));
@@ -143,7 +143,7 @@ impl RecordBatch {
     }
 }
 
-/// Parts of a text of whole lines, each of whole lines.
+/// Splits a text of whole lines into parts of whole lines.
 fn parts(text: &[u8]) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut begin = 0;
@@ -160,10 +160,10 @@ fn parts(text: &[u8]) -> Vec<Range<usize>> {
 }
 
 impl Journals {
-    /// Nothing is read yet.
+    /// Prepares to read.
     ///
     /// # Errors
-    /// No helper can be started.
+    /// No I/O worker can be started.
     pub(super) fn open(dir: &Utf8Path, from: JournalPlace) -> Result<Self, CliError> {
         let reading = JournalProgress::new(dir);
         Ok(Self {
@@ -180,11 +180,11 @@ impl Journals {
         })
     }
 
-    /// Reads the next piece, and hands out lines that were read, each with its term, its text and those of its records that this version
-    /// knows. Returns true if more may follow at once; if not, nothing that was read is left.
+    /// Reads the next piece and hands out its lines, each with term, text and the records that this version knows. Returns true if
+    /// more may follow at once; otherwise everything that was read was handed out.
     ///
     /// # Errors
-    /// The file system does not answer, or the journals cannot be read: what was read before is handed out.
+    /// The file system does not answer, or the journals cannot be read; what was read before is handed out.
     pub(super) fn piece(&mut self, add: &mut Adding<'_>) -> Result<bool, CliError> {
         let before = self.decoded.take();
         let (term, text, more) = match self.next() {
@@ -203,7 +203,7 @@ impl Journals {
         Ok(more)
     }
 
-    /// The next piece, its term, and whether another may follow, which is then asked for.
+    /// The next piece, its term, and whether another may follow, which is then requested.
     fn next(&mut self) -> Result<(u32, Vec<u8>, bool), CliError> {
         let asked = match self.ahead.take() {
             Some(asked) => Ok(asked),
@@ -247,7 +247,6 @@ impl Journals {
             }
             match read {
                 ParsedLine::Known(line, records) => add(term, text, line, records),
-                // A newer version wrote it.
                 ParsedLine::Unknown(line) | ParsedLine::Newer(_, Some(line)) => add(term, text, line, &[]),
                 ParsedLine::Newer(version, None) => {
                     let (dir, number) = (&self.dir, self.lines.number);

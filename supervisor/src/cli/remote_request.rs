@@ -1,5 +1,5 @@
-//! A run whose supervisor lives where nobody can connect to it from here: a request is left in its directory, and its journal tells what
-//! came of it.
+//! Requests to a supervisor that is unreachable from here: a request is left in the run directory, and the journal shows the
+//! result.
 
 use super::target::{self, RunInfo};
 use crate::control::{ControlRequest, LeftRequest};
@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 use supervise_core::id::Term;
 use supervise_host::io_worker::requests;
 
-/// A supervisor looks with each sign of its lease, which is a quarter of `lease.ttl` (15 s as set by default).
+/// A supervisor looks at each heartbeat, every quarter of `lease.ttl` (15 s by default).
 pub(super) const TAKEN: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(500);
-/// A lease that is not seen to live for so long has nobody.
+/// A lease without heartbeats for this long has no holder.
 const GONE: Duration = Duration::from_secs(60);
 
-/// Leaves a request, and waits until the run's journal says that it is done. `limit`: beyond the time until it is taken; `None`: without end.
+/// Leaves a request and waits until the run's journal shows that it was obeyed. `limit`: time after it was accepted; `None`:
+/// unlimited.
 ///
 /// # Errors
-/// It cannot be left, or is not done in time.
+/// It cannot be left, or is not obeyed in time.
 pub(super) fn ask(
     (command, seen): (&str, &RunInfo),
     request: ControlRequest,

@@ -1,4 +1,4 @@
-//! `supervise reshard`: a step that W ranks saved, as N ranks would have saved it.
+//! `supervise reshard`: rewrites a step of W ranks for N ranks.
 
 use super::{model, new_dir};
 use crate::error::CliError;
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// A step under another step's name would be resumed from as that step.
+/// Refuses another step's name: a resume would take it for that step.
 fn is_named_as(target: &Utf8Path, step: Step) -> Result<(), CliError> {
     let number = target.file_name().and_then(|name| name.strip_prefix("global_step_"));
     match number.and_then(|n| n.parse().ok()) {

@@ -1,4 +1,4 @@
-//! `supervise resume`: a run that ended until somebody looked at it may go on.
+//! `supervise resume`: clears a final failure.
 
 use super::{hold, stopped_run, target};
 use crate::error::CliError;

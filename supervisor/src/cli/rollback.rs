@@ -1,4 +1,4 @@
-//! `supervise rollback`: a person sends a run back to a step.
+//! `supervise rollback`: makes a run resume from an earlier step.
 
 use super::stop::outcome;
 use super::stopped_run;
@@ -76,7 +76,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// A step to go back to, and the asker.
 struct RollbackRequest {
     by: String,
     to: Step,
@@ -91,7 +90,7 @@ impl RollbackRequest {
     }
 }
 
-/// The next start's doing, by the same choice that it makes.
+/// What the next start will do, by the same choice that it makes.
 fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliError> {
     let to = wish.to;
     let run = &seen.run;
@@ -100,7 +99,7 @@ fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliEr
             "run {run}: its journal or its specification cannot be read"
         )));
     };
-    // Flags of the command line that the last term was started with.
+    // Flags of the last start's command line.
     (spec.policy.from, spec.policy.fresh, spec.policy.allow_fresh) = (None, false, false);
     let spec = &spec;
     let place = RunCheckpoints::of(spec).ok_or_else(|| {
@@ -142,7 +141,7 @@ fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliEr
     }
 }
 
-/// All steps by their structure, and the one that is asked for as deeply as a start would prove it.
+/// Checks the structure of all steps, and the requested one at the depth of a start.
 fn scan(place: &RunCheckpoints, own: &BTreeMap<String, OwnStep>, to: Step, depth: Depth) -> ScanReport {
     let mut meter = ByteMeter::new();
     let mut tell = |read| {
@@ -172,7 +171,7 @@ fn no_way(to: Step, why: &str) -> CliError {
     CliError::usage(format!("step {to}: {why}"))
 }
 
-/// Names the steps that are proven.
+/// The error that lists the proven steps.
 fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> CliError {
     let is_whole = |c: &&CheckpointSummary| c.verdict == Verdict::Whole && !c.husk && c.step != to;
     let mut whole: Vec<String> = scan.steps.iter().filter(is_whole).map(|c| c.step.to_string()).collect();

@@ -1,4 +1,4 @@
-//! `supervise run`: starts or goes on.
+//! `supervise run`: starts or resumes a run.
 
 mod detach;
 
@@ -50,7 +50,7 @@ pub(super) const EXITS: [SuperviseExitCode; 15] = [
     SuperviseExitCode::Terminated,
 ];
 
-/// Sources of a run; the same for `run` and `plan`.
+/// Options that `run` and `plan` share.
 #[derive(Debug, clap::Args)]
 pub(super) struct LaunchArgs {
     /// The trainer's YAML
@@ -155,7 +155,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.given { Learning::Given } else { Learning::Start };
     let prepared = prepare(PrepareRequest {
         learning,
-        // Whoever detached has asked.
+        // With --detach, the parent has asked already.
         asking: !args.own_session,
         acts: true,
         quiet: args.quiet || args.json,
@@ -194,7 +194,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     code
 }
 
-/// The last act, after the lease was given up: Slurm sends SIGTERM with it.
+/// Requeues the job as the last act, after the lease was released: Slurm then sends SIGTERM.
 fn give_back(job: &SlurmAllocation) {
     let said = match job.requeue() {
         Ok(lost) if lost.is_empty() => format!("job {} is requeued", job.job),
@@ -213,13 +213,13 @@ fn tee(p: &PreparedRun) -> Result<Tee, CliError> {
     let spec = &p.order.spec;
     let seen = target::of_prepared(spec)?;
     let last = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
-    // Workers that outlived their supervisor are taken over, and print on.
+    // Workers without a supervisor are taken over and continue to print.
     let after = last.map_or(0, |a| a.no.0.saturating_sub(u32::from(seen.alive.guard.alive)));
     Tee::start(&spec.run, spec.run_dir.join("attempts"), after)
         .map_err(|e| CliError::environment(format!("showing the trainer's output (--tee): {e}")))
 }
 
-/// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
+/// A fresh start moves everything aside from which the run could resume, so it is confirmed on a terminal.
 fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !asks {
@@ -242,7 +242,7 @@ fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
     ))
 }
 
-/// Name of this run, and what a person should know before it costs days.
+/// Prints the name of this run, and what the user should know before it runs for days.
 fn announce(printer: &mut Printer, p: &PreparedRun) {
     let place = p.order.spec.root.as_ref().unwrap_or(&p.order.spec.run_dir);
     printer.note(&format!(

@@ -1,4 +1,4 @@
-//! `supervise sbatch`: a batch script of Slurm's for one run, written or submitted.
+//! `supervise sbatch`: writes or submits a Slurm batch script for one run.
 
 mod notes;
 
@@ -124,7 +124,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// The job would start the command on its first node, where it waits for the others.
+/// The error for a command that would start on the first node and wait there for the others.
 fn on_one_node(part: NodePart, trainer: &[String]) -> CliError {
     let what = shell_word(trainer.first().map_or("the command", String::as_str));
     CliError::config(format!(
@@ -138,12 +138,12 @@ fn on_one_node(part: NodePart, trainer: &[String]) -> CliError {
     .hint("or put srun before the command, with --ntasks-per-node=1 and a rendezvous that needs no node rank (--rdzv_backend=c10d)")
 }
 
-/// The file to write, if any: `-` is standard output.
+/// The file to write; `-` is standard output.
 fn to_file(args: &Args) -> Option<&Utf8Path> {
     args.output.as_deref().filter(|file| *file != "-")
 }
 
-/// A mistyped directory is not made, and the run's own configuration is not written over.
+/// Refuses a directory that does not exist, and the run's own configuration.
 fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError> {
     if let Some(dir) = file.parent().filter(|dir| !dir.as_str().is_empty() && !dir.is_dir()) {
         return Err(
@@ -156,7 +156,7 @@ fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError>
     config.map_or(Ok(()), |config| install::is_another(file, config))
 }
 
-/// Options of sbatch follow the first `--`, the command another one: hints say so.
+/// Adapts hints: options of sbatch follow the first `--`, the command follows the second.
 fn after_the_second(mut e: CliError, args: &Args) -> CliError {
     if let Some(hint) = e.hints.iter_mut().find(|hint| *hint == prepare::GIVE_A_COMMAND) {
         *hint = format!("{}; or set supervisor.command", behind_the_second(args));
@@ -180,7 +180,7 @@ fn cwd() -> Result<Utf8PathBuf, CliError> {
         .map_err(|dir| CliError::environment(format!("the present directory {} is not UTF-8", dir.display())))
 }
 
-/// A script with secrets in its command is for nobody else to read.
+/// A script with secrets in its command is private.
 fn mode(batch: &Batch) -> u32 {
     let is_open = |words: &[String]| redact_words(words) == words;
     match is_open(&batch.command) && is_open(&batch.options) {
@@ -189,7 +189,7 @@ fn mode(batch: &Batch) -> u32 {
     }
 }
 
-/// A name that may stand in a file's name as well.
+/// A job name that is also a valid file name.
 fn name(args: &Args) -> Result<String, CliError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let given = args.name.as_deref();
@@ -206,7 +206,7 @@ fn name(args: &Args) -> Result<String, CliError> {
     }
 }
 
-/// The job starts this program as this one was started: by its name, or from its place.
+/// The job starts this program the way this one was started: by name or by path.
 fn command(args: &Args, trainer: &[String]) -> Result<Vec<String>, CliError> {
     let by_name = std::env::args().next().filter(|word| !word.contains('/'));
     let program = match by_name {
@@ -239,7 +239,7 @@ fn said(args: &Args) -> impl Iterator<Item = String> {
     config.chain(sets).chain(args.settings.words())
 }
 
-/// Only what is started on several nodes by us can use another one.
+/// Only a launch over several nodes by this program can use a spare node.
 fn spares(needs: &BatchNeeds) -> u32 {
     match needs.machines {
         Some(MachineCount { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,

@@ -1,7 +1,8 @@
 //! `supervise serve`: pages of the runs and their metrics, read from their directories.
 //!
-//! Nothing is asked of a run but its journal, and of a living supervisor its state: the pages are true while it is dead. Nothing can be
-//! changed through them but with `--allow-actions`. One thread answers; whatever may hang (directories of runs) is read on threads of its own, with deadlines.
+//! Reads only journals and the state of running supervisors, so that the pages are correct without a supervisor. They change
+//! nothing without `--allow-actions`. One thread answers requests; reads that may hang (run directories) have their own threads,
+//! with deadlines.
 
 mod access;
 mod act;
@@ -38,8 +39,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
-/// A thread that reads runs ends when it had nothing to do for so long. They work by turns: those that a crowd needed would stay as
-/// long as anybody asks for anything, each with a stack and with the pieces of memory that it gave back last.
+/// How long an idle reader thread is kept. Threads take turns: without a limit, those that a burst needed would stay as long as
+/// there are requests, each with its stack and allocator cache.
 const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) const EXAMPLES: &str =
@@ -97,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         .build();
     let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
     let result = runtime.block_on(serve(args, named, place));
-    // A thread that hangs on a file system keeps nobody.
+    // Do not wait for a thread that hangs on a file system.
     runtime.shutdown_background();
     result.map(|()| SuperviseExitCode::Finished.code())
 }
@@ -162,7 +163,7 @@ fn cannot_listen(at: &str, e: &std::io::Error) -> CliError {
         .hint("another port: `--listen 127.0.0.1:0` takes any that is free")
 }
 
-/// Names in the `Host` of a request that is meant for us: another one comes from a page elsewhere whose name leads here.
+/// Accepted names in the `Host` header: another name comes from a foreign page whose name resolves to this machine.
 fn hosts(tcp: Option<&TcpListener>, more: &[String]) -> Vec<String> {
     let mut out = more.to_vec();
     if let Some(at) = tcp.and_then(|l| l.local_addr().ok()) {

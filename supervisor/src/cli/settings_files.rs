@@ -1,4 +1,4 @@
-//! `--settings FILE`, the same for every command that reads settings for a run.
+//! `--settings FILE`, shared by all commands that read settings for a run.
 
 use camino::Utf8PathBuf;
 
@@ -18,7 +18,6 @@ impl SettingsFiles {
         Some(self.files)
     }
 
-    /// As words of a command line.
     pub(super) fn words(&self) -> impl Iterator<Item = String> {
         self.files
             .iter()

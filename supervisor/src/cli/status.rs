@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// A probe: an answer from each supervisor's own event loop, and silence where all is well.
+/// A health probe: requires an answer from each supervisor's event loop, and prints nothing if all is well.
 fn health(seen: &[target::RunInfo]) -> Result<u8, CliError> {
     match seen.iter().find(|s| !s.answered) {
         None => Ok(SuperviseExitCode::Finished.code()),

@@ -1,4 +1,4 @@
-//! `supervise stop`: asks the supervisor, or, where only a guard lives, ends its workers.
+//! `supervise stop`: asks the supervisor to stop or, if only a guard is running, ends its workers.
 
 pub(super) mod jobs;
 pub(super) mod outcome;
@@ -33,15 +33,14 @@ pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --json | jq .exit_code
 ";
 
-/// Time that the journal's last words and the ends of processes take beyond every grace.
+/// Time for the last journal records and process exits, beyond all grace periods.
 const BEYOND: Duration = Duration::from_secs(60);
-/// Slurm gives the processes of a job time of its own.
+/// Time for Slurm to end the processes of a job.
 const JOBS: Duration = Duration::from_secs(120);
-/// How often it is looked whether the run ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// After the end of a run what it killed is gone within this.
+/// Killed processes disappear within this time after the run ended.
 const MOMENT: Duration = Duration::from_secs(2);
-/// Supervisor and guard take a wish within this.
+/// The supervisor or guard accepts a request within this.
 const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
@@ -85,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         if jobs::any(&seen)? {
             return orphans(args, &seen);
         }
-        // A guard that was killed leaves a cgroup that nothing is in.
+        // A killed guard leaves an empty cgroup.
         leaves_of_run(&seen.run).iter().for_each(CgroupLeaf::remove);
         if let (None, Some(problem)) = (&seen.state, &seen.problem) {
             return Err(CliError::environment(format!(
@@ -108,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     orphans(args, &seen)
 }
 
-/// A job of the scheduler's that waits goes on with the run when it begins.
+/// The error for a job that waits in the scheduler and would resume the run when it starts.
 fn starts_again(seen: &RunInfo) -> Option<CliError> {
     let job = &seen.state.as_ref()?.context.allocation.as_ref()?.job;
     let state = supervise_host::slurm::waiting(job, crate::environment::own())?;
@@ -119,7 +118,7 @@ fn starts_again(seen: &RunInfo) -> Option<CliError> {
     Some(CliError::environment(text).hint(format!("`scancel {job}` takes it out of the queue")))
 }
 
-/// Says what was done, how the run ended and with which exit code, as `run` did.
+/// Prints what was done, and how the run ended with which exit code.
 fn told(args: &Args, seen: &RunInfo, done: &str) -> Result<u8, CliError> {
     let after = target::look(&seen.run, seen.run_dir.as_deref());
     let state = after.state.as_ref();
@@ -150,7 +149,7 @@ fn told(args: &Args, seen: &RunInfo, done: &str) -> Result<u8, CliError> {
     Ok(SuperviseExitCode::Finished.code())
 }
 
-/// Its supervisor lives on another machine, or in a container.
+/// Asks a supervisor on another machine or in a container.
 fn ask_away(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let by = format!("supervise stop on {}", host_name());
     let has_ended = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.mode == RunMode::Finished);
@@ -166,7 +165,7 @@ fn request(args: &Args, by: Option<String>) -> ControlRequest {
     }
 }
 
-/// How long the end is waited for; `None`: without end.
+/// How long to wait for the end; `None`: without limit.
 fn limit(args: &Args, seen: &RunInfo) -> Option<Duration> {
     args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)))
 }
@@ -201,7 +200,7 @@ fn ask(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let outcome = after.state.as_ref().and_then(|s| s.outcome.as_ref());
     let mut left = Vec::new();
     if matches!(outcome, Some(RunOutcome::Environment { .. })) {
-        // What was killed last may take a moment.
+        // Killed processes may take a moment to disappear.
         let until = Instant::now() + MOMENT;
         left = left_lines(&after);
         while !left.is_empty() && Instant::now() < until {
@@ -216,7 +215,7 @@ fn ask(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     Err(CliError::environment(format!("run {} ended but left processes behind: {how}", seen.run)).with_lines(left))
 }
 
-/// A stop may take a save, then the workers' grace, then their killing.
+/// A stop may take a save, then the workers' grace period, then their kill.
 fn patience(seen: &RunInfo) -> Duration {
     let default = Policy::default();
     let policy = seen.spec.as_ref().map_or(&default, |s| &s.policy);
@@ -228,7 +227,6 @@ fn patience(seen: &RunInfo) -> Duration {
     Duration::from_millis(policy.save_grace.0).saturating_add(last_grace(seen) + BEYOND + jobs)
 }
 
-/// See [`RunSpec::last_grace`].
 fn last_grace(seen: &RunInfo) -> Duration {
     let grace = seen
         .spec
@@ -244,7 +242,7 @@ fn grace(args: &Args, seen: &RunInfo) -> Duration {
     }
 }
 
-/// Only a guard lives: this command takes its leash as a term of its own.
+/// Only a guard is running: connects to it as a term of its own and ends the workers.
 fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let mut lease = StopLease::take(seen)?;
     let failed = |e: io::Error| {
@@ -267,7 +265,7 @@ fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
             seen.run
         )));
     };
-    // It has nothing more to tell of workers that ended before.
+    // The guard sends no further message about workers that exited before.
     let mut gone = hello.gone.then(Vec::new);
     if gone.is_none() && !args.now {
         guard.say(&ToGuard::Signal { signal: libc::SIGTERM }).map_err(failed)?;
@@ -279,7 +277,7 @@ fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
         guard.say(&ToGuard::KillTree).map_err(failed)?;
         gone = guard.wait_gone(args.timeout.unwrap_or(BEYOND)).map_err(failed)?;
     }
-    // It ends by itself with its tree; a leash that breaks now tells it the same.
+    // It exits with its tree; closing the connection tells it the same.
     let _ = guard.say(&ToGuard::Bye);
     let jobs = jobs::end(seen, args.json);
     if jobs.is_ok() && gone.as_ref().is_some_and(Vec::is_empty) {
@@ -297,7 +295,7 @@ fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     }
 }
 
-/// How the run ended is in its journal from now on; where it cannot be, that is said.
+/// Writes the outcome into the journal; prints a note if that fails.
 fn write_down(seen: &RunInfo, lease: &mut StopLease) {
     if let Err(why) = outcome::record(seen, lease) {
         printer::note(&format!(
@@ -307,7 +305,6 @@ fn write_down(seen: &RunInfo, lease: &mut StopLease) {
     }
 }
 
-/// SIGKILL did not end these.
 fn undead(left: &[ProcRef]) -> CliError {
     let pids: Vec<String> = left.iter().map(ToString::to_string).collect();
     let living = left.iter().filter_map(|p| LeftoverProcess::of(*p));
@@ -318,7 +315,7 @@ fn undead(left: &[ProcRef]) -> CliError {
     .with_lines(living.map(|p| terminal::line(&p.to_string()).into_owned()))
 }
 
-/// Neither supervisor nor guard: what they left is ended.
+/// Without supervisor and guard: ends the processes that they left.
 fn orphans(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let mut lease = StopLease::take(seen)?;
     let left = end_run(
@@ -338,10 +335,10 @@ fn orphans(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     Err(undead(&left))
 }
 
-/// A holder that cannot be seen, and does not say how long it may be silent, is waited for so long.
+/// How long to wait for a lease holder that cannot be seen and does not publish a time to live.
 const SILENT: Ms = Ms::secs(60);
 
-/// A term of our own, so that nobody starts a supervisor meanwhile.
+/// A term of this command, so that no supervisor starts meanwhile.
 pub(super) struct StopLease {
     term: Term,
     io_worker: Option<supervise_host::io_worker::IoClient>,
@@ -349,7 +346,7 @@ pub(super) struct StopLease {
 
 impl StopLease {
     pub(super) fn take(seen: &RunInfo) -> Result<Self, CliError> {
-        // The guard must be reachable while a file system hangs: no supervisor can begin a term there either.
+        // The guard must be reachable while a file system hangs: no supervisor can start a term there either.
         let alone = Self {
             term: Term(u32::MAX),
             io_worker: None,
@@ -381,20 +378,20 @@ impl StopLease {
         }
     }
 
-    /// Nobody else can begin a term: `false` where the file system did not answer in time.
+    /// Returns true if no other process can start a term; false if the file system did not answer in time.
     pub(super) fn is_held(&self) -> bool {
         self.io_worker.is_some()
     }
 
     pub(super) fn release(&mut self) {
         if let Some(io_worker) = &mut self.io_worker {
-            // A lease that is not given back is found dead with this process.
+            // A lease that is not released ends with this process.
             let _ = io_worker.ask(IoQuestion::Release, target::PATIENCE);
         }
     }
 }
 
-/// Our end of the guard's leash.
+/// This end of the guard connection.
 struct GuardConnection {
     write: UnixStream,
     read: BufReader<UnixStream>,
@@ -416,7 +413,7 @@ impl GuardConnection {
         self.write.write_all(&supervise_host::wire::encode(message)?)
     }
 
-    /// The next message; `None` where none comes in time.
+    /// The next message; `None` if none arrives in time.
     fn hear(&mut self, until: Instant) -> io::Result<Option<FromGuard>> {
         loop {
             let left = until
@@ -441,7 +438,7 @@ impl GuardConnection {
         }
     }
 
-    /// The guard's answer; `None`: it does not take us for its supervisor.
+    /// The guard's greeting; `None`: it does not accept this process as its supervisor.
     fn hear_hello(&mut self) -> io::Result<Option<Box<GuardHello>>> {
         match self.hear(Instant::now() + ANSWER) {
             Ok(Some(FromGuard::Hello(hello))) => Ok(Some(hello)),
@@ -452,7 +449,7 @@ impl GuardConnection {
         }
     }
 
-    /// Waits until the tree is gone; what could not be killed. `None` where it is still there.
+    /// Waits until the tree exited, and returns what could not be killed; `None` if it is still running.
     fn wait_gone(&mut self, limit: Duration) -> io::Result<Option<Vec<ProcRef>>> {
         let until = Instant::now() + limit;
         loop {
@@ -460,7 +457,7 @@ impl GuardConnection {
                 Ok(Some(FromGuard::TreeGone { unkillable })) => return Ok(Some(unkillable)),
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(None),
-                // A guard that is gone takes its workers with it.
+                // A guard that exits takes its workers with it.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(Vec::new())),
                 Err(e) => return Err(e),
             }

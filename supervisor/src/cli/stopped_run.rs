@@ -1,4 +1,4 @@
-//! Wishes of a person for a run that rests: each is a term of its own in the journal, which launches nothing.
+//! Operators' requests for a stopped run: each is a term of its own in the journal, which launches nothing.
 
 use super::stop::{StopLease, jobs, outcome};
 use super::target::{self, RunInfo};
@@ -12,10 +12,10 @@ use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::RunState;
 use supervise_host::process::boot_id;
 
-/// Refuses a run of which something lives, or may live.
+/// Refuses a run with processes that are, or may be, running.
 ///
 /// # Errors
-/// It is at work, was not seen to end, or cannot be told.
+/// It is running, was not seen to end, or its state is unknown.
 pub(super) fn check(seen: &RunInfo) -> Result<(), CliError> {
     let run = &seen.run;
     if let Some(problem) = &seen.problem {
@@ -46,13 +46,13 @@ pub(super) fn check(seen: &RunInfo) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Writes what is asked as a term of its own: nobody else can begin one meanwhile.
+/// Writes the requests as a term of their own, so that no supervisor starts meanwhile.
 ///
 /// # Errors
-/// The run was started meanwhile, is at work, or its journal cannot be written.
+/// The run was started meanwhile, is running, or its journal cannot be written.
 pub(super) fn write_down(seen: &RunInfo, asked: &[EventKind]) -> Result<(), CliError> {
     let mut lease = StopLease::take(seen)?;
-    // A start between the look and the lease counts.
+    // It may have been started between the look and the lease.
     let now = target::look(&seen.run, seen.run_dir.as_deref());
     let term = |seen: &RunInfo| seen.state.as_ref().map(|s| s.term);
     let done = if term(&now) != term(seen) {
@@ -70,10 +70,10 @@ pub(super) fn write_down(seen: &RunInfo, asked: &[EventKind]) -> Result<(), CliE
     done
 }
 
-/// Of a run of which nothing lives: what stood against its next start does no more.
+/// Clears what prevents the next start of a stopped run.
 ///
 /// # Errors
-/// It is at work, is finished, or its journal cannot be read or written.
+/// It is running, is finished, or its journal cannot be read or written.
 pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
     check(seen)?;
     let run = &seen.run;
@@ -102,7 +102,7 @@ pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
     Ok(ResumeView::of(&run.0, state, !asked.is_empty(), next.would))
 }
 
-/// The requests that take away what stands against a start.
+/// The requests that clear what prevents a start.
 fn asked(state: &RunState, needed: Option<&RunOutcome>) -> Vec<EventKind> {
     let by = environment::user();
     let unheld = state

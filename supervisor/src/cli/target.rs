@@ -1,7 +1,7 @@
-//! The run that is meant, and what is known of it: from its supervisor, else from its journal.
+//! Finds the named run and what is known about it: from its supervisor, or else from its journal.
 //!
-//! A run is named by its trainer YAML, its run directory, its checkpoint root, or its identity. Whatever lies under a
-//! user's mount is read by an I/O worker with a deadline, so that a mount that hangs still leaves an answer.
+//! A run is named by its trainer YAML, run directory, checkpoint root or identity. An I/O worker reads everything under a user's
+//! mount, with a deadline, so that a hanging mount still leaves an answer.
 
 mod hung;
 mod seen;
@@ -26,21 +26,21 @@ use supervise_host::io_worker::{
 };
 use supervise_trainers::registry::adapters;
 
-/// A file system has this long to answer, or to get on with it.
+/// How long a file system may take to answer, or to make progress.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Counting or deleting many files has this long.
+/// Timeout for counting or deleting many files.
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
-/// Journals that are read to find the run that trains into a directory.
+/// Maximum number of journals read to find the run that trains into a directory.
 const LOOKED_INTO: usize = 64;
-/// Said where a name means no run.
+/// The hint for a name that matches no run.
 const NAMES: &str = "name the trainer's YAML, the launch script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
-/// A living supervisor has this long.
+/// How long a running supervisor may take to answer.
 const SUPERVISOR: Duration = Duration::from_secs(5);
 
-/// Finds the run that is meant.
+/// Finds a run by name.
 ///
 /// # Errors
-/// Nothing of that name is known.
+/// No run has that name.
 pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
     super::not_empty(name, "RUN")?;
     let path = Utf8Path::new(name);
@@ -54,12 +54,12 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
             config: Some(path.to_owned()),
             ..PrepareRequest::default()
         };
-        // Where a command is needed too, the file alone does not tell the run; what was started with it does.
+        // If a command is needed too, the file alone does not identify the run; listed starts with it do.
         let id = match prepare::discover(request).and_then(DiscoveredCommand::identify) {
             Ok(id) => id,
             Err(e) => return by_config(path).ok_or(e),
         };
-        // Started from another working directory, the same file may speak of another root.
+        // From another working directory, the same file may mean another root.
         let seen = known(look(&id.run, Some(&id.run_dir)), name);
         return seen.or_else(|e| by_config(path).ok_or(e));
     }
@@ -82,7 +82,6 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
     directory(&absolute(path)?, name)
 }
 
-/// A run that was prepared in this process.
 pub(super) fn of_prepared(spec: &RunSpec) -> Result<RunInfo, CliError> {
     Ok(look(&spec.run, Some(&spec.run_dir)))
 }
@@ -103,7 +102,7 @@ fn by_config(file: &Utf8Path) -> Option<RunInfo> {
     }
 }
 
-/// The only listed run that was started with this script; of several the only one that lives.
+/// The only listed run that was started with this script, or the only one of them that is running.
 fn by_script(file: &Utf8Path) -> Option<RunInfo> {
     let file = path_access::canonical(file).ok()?;
     let is_it = |l: &RegisteredRun| {
@@ -120,8 +119,7 @@ fn by_script(file: &Utf8Path) -> Option<RunInfo> {
     }
 }
 
-/// Every run that the registry lists, in the order of their names, and how many of those listed are gone: nothing runs,
-/// and no journal is there any more.
+/// Every listed run by name, and how many listed runs are gone: neither running nor with a journal.
 pub(super) fn all() -> (Vec<RunInfo>, usize) {
     let all: Vec<RunInfo> = prepare::listed_runs()
         .iter()
@@ -147,7 +145,7 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
     CliError::usage(format!("no run named {name}{place}")).hint(NAMES)
 }
 
-/// A journal is there, and not what says whose it is.
+/// The error for a journal without the file that identifies its run.
 fn unnamed(dir: &Utf8Path, loaded: &LoadedRun) -> CliError {
     let why = match loaded.notes.as_slice() {
         [] => format!("{dir}/spec/{}.json is gone or damaged", loaded.state.term),
@@ -166,7 +164,7 @@ fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(path.components().collect())
 }
 
-/// A directory that is a checkpoint root or a run directory. Nothing in it is touched before its supervisor was asked.
+/// Resolves a directory that is a checkpoint root or a run directory. Asks its supervisor before it reads any file there.
 fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     let root = match path.file_name() {
         Some(RUN_DIR_NAME) => path.parent().unwrap_or(path),
@@ -176,7 +174,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     if let Some(run) = ids.iter().find(|run| is_there(run)) {
         return Ok(look(run, Some(&root.join(RUN_DIR_NAME))));
     }
-    // A trainer that keeps one checkpoint has the run directory beside its root.
+    // A trainer that keeps one checkpoint has the run directory next to its root.
     let beside = adapters()
         .find_map(|a| a.store_of(path))
         .filter(|dir| path_access::exists(&dir.join("run.id")));
@@ -196,7 +194,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
                 }
             }
             Err(problem) => {
-                // Supervisor and guard of another user answer nobody here.
+                // Supervisor and guard of another user do not answer this one.
                 let owner = path_access::owner(&dir).ok();
                 if let Some(owner) = owner.filter(|owner| *owner != supervise_host::system::effective_user()) {
                     return Err(CliError::environment(format!(
@@ -204,7 +202,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
                     ))
                     .hint("ask as that user"));
                 }
-                // Its identity can only be guessed: the first of those that it may have.
+                // The identity can only be guessed: the first possible one.
                 let run = ids.into_iter().next().unwrap_or_default();
                 return Ok(joined(&run, &dir, Err(problem)));
             }
@@ -213,7 +211,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     by_seen_root(path).ok_or_else(|| nothing(name, Some(&path.join(RUN_DIR_NAME))))
 }
 
-/// The run whose script was seen to train into this directory: its journal stands elsewhere.
+/// The run whose script was seen to train into this directory; its journal is elsewhere.
 fn by_seen_root(path: &Utf8Path) -> Option<RunInfo> {
     let path = path_access::canonical(path).ok()?;
     let mut listed = prepare::listed_runs();
@@ -228,14 +226,14 @@ fn by_seen_root(path: &Utf8Path) -> Option<RunInfo> {
         match peek_by(&mut worker, &l.run_dir) {
             Ok(loaded) if is_it(&loaded) => return Some(look(&l.run, Some(&l.run_dir))),
             Ok(_) | Err(ReadFailure(_, true)) => {}
-            // A mount that hangs is waited for once.
+            // Wait for a hanging mount only once.
             Err(ReadFailure(_, false)) => return None,
         }
     }
     None
 }
 
-/// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.
+/// Prints which terms are missing from a run's journals, for readers of the records.
 pub(super) fn tell_gaps(seen: &RunInfo) {
     for gap in &seen.gaps {
         crate::printer::note(gap);
@@ -246,12 +244,11 @@ fn is_there(run: &RunId) -> bool {
     control::lives(run) || control::guard_lives(run)
 }
 
-/// All that can be found out about a run.
+/// Collects everything that is known about a run.
 pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> RunInfo {
     look_by(run, dir, &peek)
 }
 
-/// The same; `peek` reads its journals.
 pub(super) fn look_by(
     run: &RunId,
     dir: Option<&Utf8Path>,
@@ -353,7 +350,7 @@ fn alive(run: &RunId, state: Option<&RunState>) -> RunLiveness {
     }
 }
 
-/// Reads the journals in a run directory, through an I/O worker.
+/// Reads the journals in a run directory through an I/O worker.
 pub(super) fn peek(dir: &Utf8Path) -> Result<LoadedRun, String> {
     let mut worker = io_worker().map_err(|e| e.to_string())?;
     peek_by(&mut worker, dir).map_err(|e| e.0)
@@ -362,7 +359,6 @@ pub(super) fn peek(dir: &Utf8Path) -> Result<LoadedRun, String> {
 /// Why nothing was read, and whether the worker may be asked again.
 pub(super) struct ReadFailure(pub(super) String, pub(super) bool);
 
-/// The same through this one.
 pub(super) fn peek_by(worker: &mut IoClient, dir: &Utf8Path) -> Result<LoadedRun, ReadFailure> {
     let ask = IoQuestion::Peek {
         run_dir: dir.to_owned(),
@@ -377,22 +373,21 @@ pub(super) fn peek_by(worker: &mut IoClient, dir: &Utf8Path) -> Result<LoadedRun
     }
 }
 
-/// An I/O worker of our own program.
 pub(super) fn io_worker() -> Result<IoClient, IoWorkerError> {
     IoClient::start(&std::env::current_exe()?)
 }
 
-/// The same, to act on it. Every command that does more than show a run comes this way.
+/// Finds a run to act on. Every command that does more than show a run uses it.
 ///
 /// # Errors
-/// Nothing of that name is known, or others may have written what its directory says.
+/// No run has that name, or others may have written its directory.
 pub(super) fn to_act_on(name: Option<&str>) -> Result<RunInfo, CliError> {
     let seen = one(name)?;
     seen.may_act()?;
     Ok(seen)
 }
 
-/// The run that is named, or the only one there is.
+/// The named run, or the only one.
 pub(super) fn one(name: Option<&str>) -> Result<RunInfo, CliError> {
     if let Some(name) = name {
         return find(name);

@@ -1,7 +1,7 @@
-//! `supervise top`: runs on one screen, read from their directories as the pages of `supervise serve` are.
+//! `supervise top`: shows runs on one screen, read from their directories as `supervise serve` does.
 //!
-//! Keys, signals and what was read come in one queue; who reads it changes the screen and draws it. Nothing of a run is read here: a
-//! directory that hangs keeps neither the keys nor the other runs.
+//! Keys, signals and read results arrive in one queue; its reader changes the screen and draws it. No run is read here, so a
+//! directory that hangs blocks neither keys nor other runs.
 
 use super::serve::log_tail::tail;
 use super::serve::runs::{RunCache, RunRef};
@@ -28,9 +28,8 @@ pub(super) const EXAMPLES: &str = "  supervise top                         every
   supervise status --watch ppo.yaml     the same
 ";
 
-/// The screen follows what it shows so often.
+/// How often the screen is refreshed.
 const LOOK: Duration = Duration::from_secs(1);
-/// Events that wait for the screen.
 const QUEUE: usize = 64;
 
 pub(super) const EXITS: [SuperviseExitCode; 5] = [
@@ -50,13 +49,12 @@ pub(super) struct Args {
     runs: Vec<String>,
 }
 
-/// Something that changes the screen.
 enum ScreenEvent {
     Key(KeyPress),
     Resized,
     Read(TopAnswer),
     Signal(SuperviseExitCode),
-    /// The job that this process belongs to is to stop for a while.
+    /// The job of this process is to be suspended.
     Stop,
     Gone(io::Error),
 }
@@ -65,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     watch(&args.runs)
 }
 
-/// Shows runs until somebody leaves.
+/// Shows runs until the user quits.
 pub(super) fn watch(names: &[String]) -> Result<u8, CliError> {
     if !Screen::is_there() {
         let text = "expected a terminal to draw on, found a pipe, a file or TERM=dumb".to_owned();
@@ -76,7 +74,7 @@ pub(super) fn watch(names: &[String]) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
     let result = runtime.block_on(show(named));
-    // A thread that hangs on a file system keeps nobody.
+    // Do not wait for a thread that hangs on a file system.
     runtime.shutdown_background();
     result.map(SuperviseExitCode::code)
 }
@@ -89,7 +87,7 @@ async fn show(named: Vec<RunRef>) -> Result<SuperviseExitCode, CliError> {
     };
     let mut top = TopState::new(alone.as_deref());
     let (tell, mut events) = mpsc::channel(QUEUE);
-    // Before the screen is taken: from then on every end has to give it back.
+    // Before the screen is taken: from then on, every exit must restore it.
     for (kind, exit) in [
         (SignalKind::terminate(), SuperviseExitCode::Terminated),
         (SignalKind::interrupt(), SuperviseExitCode::Interrupted),
@@ -117,7 +115,7 @@ async fn show(named: Vec<RunRef>) -> Result<SuperviseExitCode, CliError> {
         let Some(mut event) = events.recv().await else {
             return Ok(SuperviseExitCode::Finished);
         };
-        // All that came meanwhile is drawn at once.
+        // Handle all queued events before drawing.
         loop {
             match event {
                 ScreenEvent::Key(key) if !top.key(key) => return Ok(SuperviseExitCode::Finished),
@@ -141,7 +139,7 @@ async fn show(named: Vec<RunRef>) -> Result<SuperviseExitCode, CliError> {
     }
 }
 
-/// Reads what is wanted, again and again. What is not wanted any more is waited for no longer.
+/// Reads what the screen shows, repeatedly, and drops reads that are no longer needed.
 async fn follow(runs: Arc<RunCache>, mut wanted: watch::Receiver<TopQuery>, tell: mpsc::Sender<ScreenEvent>) {
     loop {
         let wants = wanted.borrow_and_update().clone();
@@ -187,11 +185,10 @@ async fn read(runs: &Arc<RunCache>, wants: TopQuery, tell: &mpsc::Sender<ScreenE
     }
 }
 
-/// The next thing that somebody did at the terminal. Blocks.
 fn typed() -> ScreenEvent {
     loop {
         match event::read() {
-            // It comes back as a signal, to the whole job.
+            // It returns as a signal to the whole job.
             Ok(Typed::Key(key)) if is_stop(key) => job::ask_job_to_stop(),
             Ok(Typed::Key(key)) if key.kind != KeyEventKind::Release => {
                 if let Some(key) = meant(key) {
@@ -205,7 +202,6 @@ fn typed() -> ScreenEvent {
     }
 }
 
-/// `^Z`.
 fn is_stop(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('z') && key.modifiers.contains(KeyModifiers::CONTROL) && key.kind == KeyEventKind::Press
 }

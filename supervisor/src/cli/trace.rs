@@ -1,4 +1,4 @@
-//! `supervise trace`: a run as trace events.
+//! `supervise trace`: prints a run as trace events.
 
 use super::{records, target, written};
 use crate::error::CliError;
@@ -13,7 +13,7 @@ pub(super) const EXAMPLES: &str =
     "  supervise trace ppo.yaml > run.json       open it in https://ui.perfetto.dev or chrome://tracing
 ";
 
-/// Text is written in pieces of about this size, in bytes.
+/// Approximate size of a written piece, in bytes.
 const PIECE: usize = 256 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     written(out.result).map(|()| SuperviseExitCode::Finished.code())
 }
 
-/// Events as they are written, one a line.
+/// Writes events, one per line.
 struct Out {
     text: String,
     first: bool,

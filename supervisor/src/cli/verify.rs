@@ -1,4 +1,4 @@
-//! `supervise verify`: checkpoints and files of anybody, whether or not a run of ours wrote them.
+//! `supervise verify`: checks any checkpoints and files, supervised or not.
 
 mod inspect;
 mod scrub;
@@ -105,7 +105,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut ByteMeter) -> Result<Vec<PathV
     Ok(args.paths.iter().map(|p| one(p, &mut look)).collect())
 }
 
-/// One path of the command line. A link that the user names is followed; links inside are not.
+/// Checks one path of the command line. A link that the user names is followed; links inside are not.
 fn one(path: &Utf8Path, look: &mut VerifyOptions<'_>) -> PathView {
     let real = match path.canonicalize_utf8() {
         Ok(real) => real,

@@ -1,4 +1,4 @@
-//! `supervise --version --json`: the build, for whoever has to say which program a run was under.
+//! `supervise --version --json`: identifies the build.
 
 use crate::error::CliError;
 use serde::Serialize;
@@ -8,10 +8,10 @@ use serde::Serialize;
 struct VersionView {
     name: &'static str,
     version: &'static str,
-    /// The commit, with `-dirty` where more than it was built; `null`: not built by the Makefile of a clone.
+    /// The commit, with `-dirty` if the tree had changes; `null`: not built by the Makefile of a clone.
     commit: Option<&'static str>,
     build: Build,
-    /// Optional parts that are in it.
+    /// Optional parts that were compiled in.
     features: Vec<&'static str>,
 }
 
@@ -22,7 +22,6 @@ struct Build {
     rustc: &'static str,
 }
 
-/// Prints it.
 pub(super) fn print() -> Result<(), CliError> {
     super::print_json(&VersionView {
         name: "supervise",

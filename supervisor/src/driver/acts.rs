@@ -1,4 +1,4 @@
-//! Guarded acts: performed when their intent is durable.
+//! Guarded acts, performed once their intent is durable.
 
 use super::Driver;
 use super::guards::GuardLink;
@@ -29,25 +29,25 @@ use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter};
 
-/// Doubts about a resume point that are printed; `supervise checkpoints` shows all.
+/// Maximum number of doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
 
-/// A launch that lacks nothing but that its intent is durable, or why it cannot be made.
+/// A prepared launch that waits only for its intent to be durable, or why it could not be prepared.
 pub(super) struct ReadyLaunch {
     act: ActId,
     made: Result<LaunchParts, ActError>,
 }
 
-/// The parts of a launch.
 struct LaunchParts {
     plan: LaunchPlan,
     order: GuardOrder,
-    /// The kernel's log from here on.
+    /// The kernel log from here on.
     kernel_log: Option<File>,
 }
 
 impl Driver {
-    /// The intent of a launch is on its way to the disk. Places on other nodes are asked for first, and told with it.
+    /// Whether a launch can be prepared while its intent is being written. Not with several nodes: their allocation is queried
+    /// first.
     pub(super) fn may_be_made_ready(&self) -> bool {
         let next = self.waiting.front().map(|(_, act)| act);
         let launch = next.filter(|act| matches!(act.kind, ActKind::Launch(_)) && self.spec.gang.nodes <= 1);
@@ -55,7 +55,7 @@ impl Driver {
         self.journal.is_sent() && launch.is_some_and(|act| !made(act))
     }
 
-    /// Makes it ready meanwhile: the guard that waits reads its order, and begins nothing before it is told to.
+    /// Prepares the launch meanwhile: the standby guard reads its order and starts nothing before it is told to.
     pub(super) fn make_ready(&mut self) {
         let Some((_, act)) = self.waiting.front() else { return };
         let ActKind::Launch(order) = &act.kind else { return };
@@ -71,13 +71,13 @@ impl Driver {
         self.ready = Some(ReadyLaunch { act, made });
     }
 
-    /// The launch is not what was made ready for it.
+    /// Drops the prepared launch, which does not match the decided one.
     pub(super) fn forget_what_is_ready(&mut self) {
         self.ready = None;
         self.dismiss_offered();
     }
 
-    /// A guard has one order, which it cannot be told to forget.
+    /// A guard cannot forget an order, so a guard that has one is dismissed.
     fn dismiss_offered(&mut self) {
         if let Some(standby) = self.standby.take_if(|s| s.offered().is_some()) {
             self.children.push(standby.dismiss());
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// Nothing is in the way but that the resume point must be looked at once more.
+    /// Launches after one last check of the resume point.
     pub(super) fn launch_from(&mut self, act: ActId, order: LaunchOrder) {
         match &order.from {
             StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
@@ -125,7 +125,7 @@ impl Driver {
         }
     }
 
-    /// The resume point must still be what was proven.
+    /// Checks that the resume point is still what was proven.
     pub(super) fn on_pins(&mut self, act: ActId, order: &LaunchOrder, answer: Result<IoAnswer, ActError>) {
         let StartPoint::Step { ckpt, pins, .. } = &order.from else {
             return;
@@ -147,7 +147,7 @@ impl Driver {
     }
 
     fn launch(&mut self, act: ActId, order: &LaunchOrder) {
-        // What was asked before it may have taken long: meanwhile somebody may have asked for an end.
+        // The checks before a launch may take long; a stop may have been requested meanwhile.
         let launched = match &self.state.mode {
             RunMode::Launching { .. } => self.try_launch(act, order),
             _ => Err(super::journal::not_begun()),
@@ -200,7 +200,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Everything for a launch that can be made without an effect.
+    /// Builds everything for a launch that has no side effects.
     fn draw_up(&mut self, order: &LaunchOrder) -> Result<LaunchParts, ActError> {
         let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer)
@@ -220,7 +220,7 @@ impl Driver {
         })
     }
 
-    /// The guard's order for an attempt, without the rules, which a guard that waits has; `port` is a gang's.
+    /// The guard's order for an attempt, without the rules, which a standby guard already has. `port` is the gang's port.
     pub(super) fn guard_order(
         &self,
         order: &LaunchOrder,
@@ -301,7 +301,7 @@ impl Driver {
                 let mut env = base.clone();
                 if self.order.settings.assist.environment {
                     let plain = self.order.settings.interpreter == InterpreterChoice::Plain;
-                    // One that is a driver's takes in what torchrun kept of the first of its ranks that failed.
+                    // If one process starts its own workers, torchrun copies the error of its first failed rank there.
                     let own = (gang.launcher != LauncherKind::Ray).then_some(rank);
                     let more = super::evidence::helping_variables(&dir, own, plain, &env);
                     env.extend(more);
@@ -317,7 +317,7 @@ impl Driver {
             .collect())
     }
 
-    /// The order for the call in a script, which may remove the step to resume from before it gets there.
+    /// The order for the call in a script; the shim checks that the step to resume from still exists.
     fn call_order(&self, order: &LaunchOrder, call: &CallOrder) -> CallOrder {
         let resume = match (&order.from, &self.spec.root) {
             (StartPoint::Step { ckpt, .. }, Some(root)) => Some(root.join(&ckpt.0)),
@@ -326,7 +326,7 @@ impl Driver {
         CallOrder { resume, ..call.clone() }
     }
 
-    /// The trainer's command; where we start Ray, within our own.
+    /// The trainer's command, wrapped if we start Ray.
     fn argv(&self, plan: &LaunchPlan) -> Vec<String> {
         match &self.order.facts.ray {
             RayMode::Started {
@@ -346,7 +346,7 @@ impl Driver {
         }
     }
 
-    /// The guard that waits, or a new one.
+    /// Hands the order to the standby guard, or starts a new one.
     fn guard_for(&mut self, act: ActId, mut order: GuardOrder) -> std::io::Result<(UnixStream, Child)> {
         if let Some(mut standby) = self.standby.take() {
             let has_it = match standby.offered() {
@@ -366,12 +366,12 @@ impl Driver {
         supervise_host::guard::spawn(&self.exe, &order)
     }
 
-    /// A guard that waits, with a draft of its order where there is one.
+    /// Starts a standby guard, with a draft of its order if there is one.
     pub(super) fn guard_ahead(&self, draft: Option<&DraftOrder>) -> std::io::Result<StandbyGuard> {
         supervise_host::guard::standby(&self.exe, &rules(&self.spec), draft)
     }
 
-    /// Once an attempt runs undisturbed, the guard of the next one is started ahead.
+    /// Starts the guard of the next attempt once the current one runs undisturbed.
     pub(super) fn stand_by(&mut self) {
         let now = self.now();
         let is_due = self.standby_at.is_some_and(|at| at <= now);
@@ -386,21 +386,21 @@ impl Driver {
             ));
         }
         if self.state.mode == RunMode::Running && self.standby.is_none() {
-            // Without one the next launch starts its own.
+            // If it cannot be started, the next launch starts its own.
             self.standby = self.guard_ahead(None).ok();
         }
         if self.state.mode == RunMode::Running {
             self.helper_stands_by();
             self.follow_gpus();
         }
-        // Once: the text that a relaunch executes is to stay.
+        // Only once: the code that a relaunch executes is to stay in memory.
         if is_first {
             supervise_host::process::let_go_of_start();
         }
         self.import_ahead();
     }
 
-    /// The launch, for people: after the launch, off its path.
+    /// Writes the launch for people to read; done after the launch, off its critical path.
     fn write_attempt(&mut self, order: &LaunchOrder, plan: &LaunchPlan, argv: &[String], dir: camino::Utf8PathBuf) {
         let text = serde_json::json!({
             "attempt": order.attempt,
@@ -419,14 +419,14 @@ impl Driver {
         self.store
             .ask(IoPurpose::Nothing, IoQuestion::Attempt { dir, files }, now);
         let files = Vec::new();
-        // What the workers leave there themselves needs a place.
+        // Workers write their own evidence into this directory.
         self.store
             .ask(IoPurpose::Nothing, IoQuestion::Attempt { dir: evidence, files }, now);
     }
 }
 
 impl Driver {
-    /// The configuration of this term, for people: nothing waits for it, and nothing rests on it.
+    /// Writes this term's configuration for people to read; nothing depends on it.
     pub(super) fn tell_configuration(&mut self, term: Term) {
         let dir = self.spec.run_dir.join("spec");
         let files = vec![(format!("{term}.config.json"), self.order.told.clone())];
@@ -436,13 +436,13 @@ impl Driver {
     }
 }
 
-/// A script's trainer must show our overrides, where there are any.
+/// Requires a script's trainer to show our overrides, if there are any.
 fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
     let ours = plan.call.as_ref().map(|call| call.ours.clone())?;
     (!ours.is_empty()).then_some(ScriptWatch::Marks { ours })
 }
 
-/// Meaning of lines of output: the trainer's own first, then the user's.
+/// The rules for lines of output: the trainer's first, then the user's.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
     rules.extend(progress_rules(

@@ -1,4 +1,4 @@
-//! The scheduler's job that this term runs in: what is asked of the scheduler, and its notice that the end is near.
+//! The scheduler job in which this term runs: its deadline, and its notice of preemption.
 
 use super::{Driver, DriverMessage};
 use crate::environment::wall;
@@ -6,11 +6,10 @@ use supervise_core::event::{EventKind, OperatorRequest, signal_name};
 use supervise_core::id::{Ms, WallMs};
 use supervise_host::allocation::SlurmAllocation;
 
-/// The job, where there is one.
 #[derive(Debug, Default)]
 pub(super) struct AllocationWatch {
     known: Option<SlurmAllocation>,
-    /// A question is on its way; a signal asked it.
+    /// A question is in progress; the value is whether a signal caused it.
     asking: Option<bool>,
 }
 
@@ -19,14 +18,13 @@ impl AllocationWatch {
         Self { known, asking: None }
     }
 
-    /// From the scheduler's SIGTERM to its SIGKILL.
+    /// The time between the scheduler's SIGTERM and its SIGKILL.
     pub(super) fn kill_wait(&self) -> Option<Ms> {
         self.known.as_ref().map(|job| job.kill_wait)
     }
 }
 
 impl Driver {
-    /// Tells the core of the job.
     pub(super) fn introduce_allocation(&mut self) {
         let Some(job) = &self.allocation.known else { return };
         let ends = job.ends.map(wall_of);
@@ -39,7 +37,7 @@ impl Driver {
         self.feed(event);
     }
 
-    /// SIGUSR1: how much time is left is for the scheduler to say.
+    /// SIGUSR1: the scheduler knows how much time is left.
     pub(super) fn on_notice(&mut self) {
         if self.state.is_to_stop() {
             return;
@@ -51,7 +49,7 @@ impl Driver {
     }
 
     fn notice(&mut self, ends: Option<u64>) {
-        // Without a scheduler, a person may have said it.
+        // Without a scheduler, the setting may say it.
         let ends = ends.or(self.spec.policy.assist.deadline).map(wall_of);
         self.feed(EventKind::Operator(OperatorRequest::HandBack {
             by: signal_name(libc::SIGUSR1),
@@ -59,7 +57,7 @@ impl Driver {
         }));
     }
 
-    /// Asks when the job ends, beside the loop. One question at a time; a notice that comes meanwhile gets its answer.
+    /// Asks when the job ends, off the loop. One question at a time; a notice that arrives meanwhile uses its answer.
     pub(super) fn ask_scheduler(&mut self, noticed: bool) {
         let Some(job) = &self.allocation.known else { return };
         if let Some(before) = &mut self.allocation.asking {
@@ -85,7 +83,6 @@ impl Driver {
     }
 }
 
-/// Of seconds since 1970.
 fn wall_of(seconds: u64) -> WallMs {
     WallMs(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
 }

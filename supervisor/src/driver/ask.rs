@@ -1,4 +1,4 @@
-//! Asking helpers while a term begins: each answer is waited for, a dead helper is replaced, a wish to stop is heard.
+//! Questions to I/O workers while a term starts: waits for each answer, replaces a dead worker, and obeys a stop request.
 
 use super::inputs::Inputs;
 use super::io_workers::{IoPurpose, IoWorker, line};
@@ -13,15 +13,15 @@ use supervise_core::id::{Ms, Tick};
 use supervise_host::io_worker::{IoAnswer, IoQuestion, IoReply};
 use supervise_host::process::limit_hint;
 
-/// While an answer is waited for, signals are looked at this often.
+/// How often to check for signals while waiting.
 const LOOK: Duration = Duration::from_millis(100);
-/// That something is waited for is said after this.
+/// How long to wait before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(3);
-/// A helper that cannot be started for so long never will.
+/// If no I/O worker can be started for this long, give up.
 const GIVEN_UP: Ms = Ms::secs(20);
 
-/// Asks an I/O worker and waits, saying so while it takes long. A wish to stop ends the waiting. Where the I/O worker dies another one
-/// is asked the same: each question of a start can be asked again.
+/// Asks an I/O worker and waits, with a message if it takes long. A stop request ends the wait. If the I/O worker dies, another one
+/// gets the question: every question of a start can be repeated.
 pub(super) async fn call(
     io_worker: &mut IoWorker,
     ask: IoQuestion,
@@ -48,7 +48,7 @@ pub(super) async fn call(
                     continue;
                 };
                 if let IoReply::Working { bytes, of, .. } = reply {
-                    // What gets on is slow, and no file system that does not answer.
+                    // Reading that progresses is slow; it is not a file system that does not answer.
                     if let Some(text) = reading.far(bytes, of) {
                         printer.note(&text);
                     }
@@ -81,7 +81,7 @@ pub(super) fn cannot_start(e: &std::io::Error) -> CliError {
     refused(format!("a helper cannot be started: {e}"))
 }
 
-/// Refusal of the machine, and the limit that it names.
+/// An environment error that names the limit.
 fn refused(what: String) -> CliError {
     let hint = limit_hint(&what);
     let error = CliError::environment(what);
@@ -91,29 +91,29 @@ fn refused(what: String) -> CliError {
     }
 }
 
-/// Helpers die one after the other.
+/// The error for I/O workers that die one after the other.
 fn dies_again(why: &str) -> CliError {
     let hint = "a limit on processes, threads or memory ends a helper like this: see `ulimit -a`, a cgroup's pids.max and memory.max, and the kernel's log";
     CliError::environment(format!("{why}, again and again: nothing was started")).hint(hint)
 }
 
-/// Makes the one thread beside the loop, for what waits: a stop must not need one that cannot be made then.
+/// Creates the one thread for blocking work, because a later stop may be unable to create it.
 ///
 /// # Errors
-/// The machine does not allow it.
+/// No thread can be created.
 pub(super) async fn a_thread() -> Result<(), CliError> {
     let none = |e: &dyn std::fmt::Display| refused(format!("no thread can be started: {e}"));
-    // The runtime panics where it can make none: whether one can be made is tried first.
+    // The runtime panics if it cannot create a thread, so try it first.
     let tried = std::thread::Builder::new().spawn(|| ()).map_err(|e| none(&e))?;
     let _ = tried.join();
-    // One that has ended may still count for a moment.
+    // The trial thread may still count for a moment.
     let made = std::panic::catch_unwind(|| tokio::task::spawn_blocking(|| ()));
     let made = made.map_err(|_| none(&std::io::Error::from_raw_os_error(libc::EAGAIN)))?;
     let _ = made.await;
     Ok(())
 }
 
-/// Puts another I/O worker in a dead one's place. `false`: none can be started now.
+/// Replaces a dead I/O worker. Returns false if none can be started now.
 ///
 /// # Errors
 /// None could be started for long.
@@ -125,7 +125,7 @@ fn replace(io_worker: &mut IoWorker) -> Result<bool, CliError> {
     }
 }
 
-/// Why a term ends before it began, if somebody wants it to. A hang-up is no such wish.
+/// Why a term ends before it began, if a stop was requested. A hang-up is no such request.
 fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
     let signal = std::iter::from_fn(|| inputs.signals.try_recv().ok()).find(|number| *number != libc::SIGHUP);
     if let Some(number) = signal {
@@ -140,7 +140,7 @@ fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
             true => ControlReply::Done,
             false => ControlReply::Refused("it is only starting".to_owned()),
         };
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         let _ = reply.send(answer);
         if stops {
             let text = "`supervise stop` came before anything was started";
@@ -151,11 +151,11 @@ fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
 }
 
 impl Driver {
-    /// Waits for the first answer of the helper that reads checkpoints. One that takes its time is waited for later; where the
-    /// machine lets none live, nothing is begun. Workers that live already need none.
+    /// Waits for the first answer of the work I/O worker. If it is slow, its answer is handled later; if the machine lets none run,
+    /// nothing is started. Not needed if workers are already running.
     ///
     /// # Errors
-    /// None can be started, or each dies; or somebody asked for an end.
+    /// None can be started, each dies, or a stop was requested.
     pub(super) async fn first_answer(&mut self, inputs: &mut Inputs) -> Result<(), CliError> {
         loop {
             let heard = tokio::time::timeout(LOOK, line(&mut self.work)).await;

@@ -1,4 +1,4 @@
-//! Before a launch on a Ray cluster that somebody else started: has it let go of the attempt before?
+//! Before a launch on an external Ray cluster: has it released the resources of the previous attempt?
 
 use super::{Driver, DriverMessage};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
@@ -8,7 +8,7 @@ use supervise_host::cluster::{RayQuery, RayStatus, ask};
 use supervise_trainers::RayMode;
 
 impl Driver {
-    /// Asks it, off the loop; `false`: there is no such cluster, and nobody to ask.
+    /// Asks the cluster off the loop. Returns false if there is none.
     pub(super) fn ask_cluster(&mut self, act: ActId, order: &LaunchOrder) -> bool {
         let RayMode::Cluster { address, .. } = &self.order.facts.ray else {
             return false;
@@ -28,13 +28,13 @@ impl Driver {
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
             let said = ask(&query);
-            // The driver may have ended meanwhile.
+            // The driver may have exited meanwhile.
             let _ = tx.send(DriverMessage::Cluster { act, order, said });
         });
         true
     }
 
-    /// Its words: the launch goes on, or waits.
+    /// Handles the answer: the launch continues or waits.
     pub(super) fn on_cluster(&mut self, act: ActId, order: LaunchOrder, said: Result<RayStatus, String>) {
         let Some(error) = in_the_way(said) else {
             return self.launch_from(act, order);
@@ -46,8 +46,7 @@ impl Driver {
     }
 }
 
-/// The reason against a launch on a cluster now: nobody's failure, and waited for. One whose head is gone may be started again, as one that holds
-/// something may let go of it.
+/// Why a launch on the cluster must wait. Not a failure: a head that is down may be restarted, and held resources may be released.
 fn in_the_way(said: Result<RayStatus, String>) -> Option<ActError> {
     let what = match said {
         Ok(said) if said.held.is_empty() => return None,

@@ -1,4 +1,4 @@
-//! Samples of what can run out: memory and open files at new steps, the disk of the checkpoints at new saves.
+//! Samples resources that can run out: memory and open files at new steps, the checkpoint disk at new saves.
 
 use super::Driver;
 use super::io_workers::IoPurpose;
@@ -11,11 +11,11 @@ use supervise_host::io_worker::{IoAnswer, IoQuestion, PathAnswer, PathQuery};
 use supervise_host::process::usage;
 use supervise_trainers::RayMode;
 
-/// Ray kills workers beyond this share of the memory, where nothing else is set.
+/// Default share of the memory beyond which Ray kills workers.
 const RAY_SHARE: f64 = 0.95;
 
 impl Driver {
-    /// Now and then, at a new step: how much is used of what can run out.
+    /// Samples resource usage now and then, at a new step.
     pub(super) fn sample(&mut self, attempt: AttemptNo, step: Option<Step>, files: Option<ResourceUsage>) {
         let now = self.now();
         let due = |a: &&Attempt| step.is_some_and(|step| a.training.creep.is_due(step, now));
@@ -27,7 +27,7 @@ impl Driver {
         }
     }
 
-    /// The share of the memory beyond which Ray kills workers on this machine; `None`: no Ray, or it does not.
+    /// The share of the memory beyond which Ray kills workers on this machine; `None`: no Ray, or it kills none.
     fn ray_share(&self) -> Option<f64> {
         let set = |name: &str| {
             let ours = self.spec.env.iter().find(|(key, _)| *key == name);
@@ -44,7 +44,7 @@ impl Driver {
         Some(share.filter(|s| (0.01..=1.0).contains(s)).unwrap_or(RAY_SHARE))
     }
 
-    /// After a scan that found a new save: the disk is asked how full it is.
+    /// Asks for the disk usage after a scan that found a new save.
     pub(super) fn sample_disk(&mut self) {
         let steps = self.state.disk.scan.iter().flat_map(|scan| &scan.steps);
         let newest = steps.filter(|c| c.verdict == Verdict::Whole).map(|c| c.step).max();
@@ -62,7 +62,6 @@ impl Driver {
         }
     }
 
-    /// The disk answered.
     pub(super) fn on_disk_usage(&mut self, attempt: AttemptNo, step: Step, answer: Result<IoAnswer, ActError>) {
         if let Ok(IoAnswer::Seen(Ok(PathAnswer::Usage(Some((used, of)))))) = answer {
             let what = WatchedResource::Disk;

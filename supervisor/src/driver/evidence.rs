@@ -1,8 +1,8 @@
-//! Evidence of an attempt that failed or stands still: gathered by a helper, waited for a moment, never for long.
+//! Gathers evidence of a failed or stalled attempt with a helper process, and waits for it only briefly.
 //!
-//! Of one that failed it is gathered while its tree is killed, and the end of the tree is told once the facts are there. One that
-//! stands still is looked at first, and killed then. The logs of one that is to be diagnosed are read once its last process is gone.
-//! After [`WAIT`] everything goes on without.
+//! For a failed attempt it is gathered while the process tree is being killed, and the end of the tree is reported once the facts
+//! arrived. A stalled attempt is examined first and killed then. The logs of an attempt that is to be diagnosed are read after its
+//! last process exited. After [`WAIT`] the run continues without evidence.
 
 use super::jobs::ExitWitness;
 use super::{Driver, DriverMessage};
@@ -25,63 +25,56 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-/// Facts are waited for this long.
 const WAIT: Ms = Ms::secs(10);
-/// Longest line of facts.
+/// Longest line of facts, in bytes.
 const ANSWER: u64 = 1 << 20;
 
-/// At the end of the run a helper has this long to write down what it has.
+/// Time for a helper to write its files at the end of the run.
 const LAST_FILES: Duration = Duration::from_secs(5);
-/// One that was killed is reaped within this.
+/// A killed helper is reaped within this.
 const REAPED: Duration = Duration::from_secs(1);
 
-/// The process of a helper at work, and the task that listens to it and reaps it.
+/// A running helper, and the task that reads its output and reaps it.
 pub(super) struct EvidenceTask {
     helper: Option<ProcRef>,
     task: JoinHandle<()>,
 }
 
-/// What a helper prints.
 type Answers = BufReader<tokio::io::Take<ChildStdout>>;
 
-/// The reason for a look at an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvidenceQuestion {
-    /// A worker failed.
     Failed,
-    /// It stands still.
     Still,
-    /// It is gone, and was not looked at before.
+    /// It exited without having been examined.
     LogsAlone,
 }
 
-/// The next thing that a helper tells.
+/// The next answer of a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EvidenceAnswer {
-    /// What the machine shows.
     Facts,
-    /// The cause that the logs tell, once the last process is gone.
+    /// The cause found in the logs, after the last process exited.
     Logs,
 }
 
-/// A helper at work.
 pub(super) struct EvidenceHelper {
     attempt: AttemptNo,
     next: EvidenceAnswer,
-    /// That is waited for until then; `None`: not yet, or not any more.
+    /// How long to wait for it; `None`: not yet started, or no longer waited for.
     until: Option<Tick>,
-    /// It was asked for the logs, or is once its input is here.
+    /// The logs were requested, or will be once its input is connected.
     asked: bool,
-    /// A kill that comes after them.
+    /// A kill to perform once the facts arrived.
     kill: Option<Act>,
-    /// The end of the tree that is told after them.
+    /// The tree exited; to be reported once the facts arrived.
     gone: bool,
-    /// Closed when the tree is gone: then it lists how each process ended.
+    /// Closed when the tree exited: the helper then lists how each process ended.
     input: Option<ChildStdin>,
 }
 
 impl Driver {
-    /// A worker ended. Where it failed by itself, what shows why is gathered while the others are ended: they are told to first.
+    /// Handles the exit of a worker. If it failed on its own, evidence is gathered while the others are being stopped.
     pub(super) fn on_worker_end(&mut self, attempt: AttemptNo, status: ExitStatus, event: EventKind) {
         let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.end.ended_by_us.is_none());
         let runs = self.state.mode == RunMode::Running && self.state.requests.stop.is_none();
@@ -91,7 +84,7 @@ impl Driver {
         }
     }
 
-    /// A kill of what stands still waits until it was looked at. `true`: it waits.
+    /// Delays a kill of a stalled attempt until it was examined. Returns true if the kill waits.
     pub(super) fn is_looked_at_first(&mut self, act: &Act, reasons: &[Reason]) -> bool {
         let stalled = reasons.iter().any(|r| r.code == STALLED);
         let held = self.guard.as_ref().filter(|l| !l.gone).map(|l| l.attempt);
@@ -142,7 +135,7 @@ impl Driver {
         let task = tokio::spawn(async move {
             let mut input = input;
             let asked = input.write_all(&line).await;
-            // The driver may have ended meanwhile.
+            // The driver may have exited meanwhile.
             let _ = tx.send(DriverMessage::Asking(attempt, input));
             let output = helper.stdout.take().filter(|_| asked.is_ok());
             let mut lines = output.map(|output| BufReader::new(output.take(2 * ANSWER)));
@@ -152,7 +145,7 @@ impl Driver {
             }
             let logs = answer(&mut lines).await;
             let _ = tx.send(DriverMessage::Logs(attempt, logs.map(Box::new)));
-            // It is reaped here or, after a sweep, there.
+            // Reaped here or, after a sweep, there.
             let _ = helper.wait().await;
         });
         self.evidence_tasks.retain(|t| !t.task.is_finished());
@@ -162,35 +155,35 @@ impl Driver {
         });
     }
 
-    /// The first of an attempt reads the kernel's log on from the launch. Two files of one opening would share their place in it, and
-    /// the second reader miss what the first has read: later ones open their own.
+    /// The first helper of an attempt continues reading the kernel log from the launch. Later ones open their own file: descriptors
+    /// of one opening share their offset, so a second reader would miss what the first has read.
     fn helper(&mut self) -> Option<Child> {
         let log = self.guard.as_mut().and_then(|l| l.kernel_log.take());
         Command::from(command(self.exe.as_std_path(), log)).spawn().ok()
     }
 
-    /// A program takes longer to load than a failed attempt to be ended: one waits for its order while workers run. It ends by
-    /// itself when we do.
+    /// Starts a helper ahead while workers run, because loading the program takes longer than ending a failed attempt. It exits
+    /// when this process does.
     pub(super) fn helper_stands_by(&mut self) {
         if self.helper_ahead.is_none() {
             self.helper_ahead = self.helper();
         }
     }
 
-    /// No helper outlives the run. One that is at work has a moment for its last files; then it is killed with what it started.
+    /// Ends all helpers. A running one gets a moment for its last files; then it is killed with its children.
     pub(super) async fn end_evidence(&mut self) {
-        // It writes them when its input is closed.
+        // A helper writes them when its input is closed.
         self.gathering = None;
         let mut tasks = std::mem::take(&mut self.evidence_tasks);
         if tokio::time::timeout(LAST_FILES, all_done(&mut tasks)).await.is_err() {
             let left = tasks.iter().filter(|t| !t.task.is_finished());
             for helper in left.filter_map(|t| t.helper) {
                 for process in list_descendants(helper.pid).into_iter().chain([helper]) {
-                    // It may have ended meanwhile.
+                    // It may have exited meanwhile.
                     let _ = signal_process(process, libc::SIGKILL);
                 }
             }
-            // One that hangs in the kernel dies with what it waits for.
+            // A helper that hangs in the kernel exits when the kernel releases it.
             let _ = tokio::time::timeout(REAPED, all_done(&mut tasks)).await;
         }
         if let Some(mut ahead) = self.helper_ahead.take() {
@@ -225,7 +218,7 @@ impl Driver {
         })
     }
 
-    /// The helper has its order, or was asked for the logs: its input is held until the tree is gone.
+    /// The helper has its order or was asked for the logs: its input is kept open until the tree exited.
     pub(super) fn on_asking(&mut self, attempt: AttemptNo, input: ChildStdin) {
         let Some(g) = self.gathering.as_mut().filter(|g| g.attempt == attempt) else {
             return;
@@ -236,7 +229,7 @@ impl Driver {
         }
     }
 
-    /// Facts came, or none will.
+    /// Handles facts; `None`: there will be none.
     pub(super) fn on_evidence(&mut self, attempt: AttemptNo, facts: Option<MachineFacts>) {
         if !self.waits_for(attempt, EvidenceAnswer::Facts) {
             return;
@@ -247,7 +240,7 @@ impl Driver {
         self.go_on();
     }
 
-    /// The cause that the logs tell came, or none will.
+    /// Handles the cause found in the logs; `None`: they were not read.
     pub(super) fn on_logs(&mut self, attempt: AttemptNo, logs: Option<LogCause>) {
         if !self.waits_for(attempt, EvidenceAnswer::Logs) {
             return;
@@ -263,9 +256,9 @@ impl Driver {
         self.gathering.as_ref().is_some_and(waits)
     }
 
-    /// No process is left: told at once, or once the facts are there and the logs are read. Nobody who wants an end waits for them.
+    /// Reports the end of the tree, at once or after facts and logs arrived. A requested stop does not wait for them.
     pub(super) fn on_guard_saw_it_gone(&mut self, attempt: AttemptNo) {
-        // It keeps what was told of the trainer, and goes.
+        // It keeps what the trainer's interpreters reported, and exits.
         self.look_for_trainer(true);
         if self.state.is_to_stop() || !self.is_to_be_diagnosed(attempt) {
             return self.all_gone(attempt);
@@ -280,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// It failed, and why is asked as soon as it is gone.
+    /// Returns true if the attempt failed and its cause is to be found.
     fn is_to_be_diagnosed(&self, attempt: AttemptNo) -> bool {
         let then = match &self.state.mode {
             RunMode::Running => Some(AfterStop::Diagnose),
@@ -302,19 +295,18 @@ impl Driver {
         let Some(g) = &mut self.gathering else { return };
         (g.next, g.until) = (EvidenceAnswer::Logs, Some(until));
         let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&AttemptEnd { exit })) else {
-            // It is asked once it has its order.
+            // The logs are requested once it has its order.
             return;
         };
         g.asked = true;
         let (attempt, tx) = (g.attempt, self.internal.clone());
         tokio::spawn(async move {
-            // One that is gone answers nothing: its output ends.
+            // A helper that exited does not answer: its output ends.
             let _ = input.write_all(&line).await;
             let _ = tx.send(DriverMessage::Asking(attempt, input));
         });
     }
 
-    /// The moment at which nothing is waited for any more.
     pub(super) fn evidence_due(&self) -> Option<Tick> {
         self.gathering.as_ref().and_then(|g| g.until)
     }
@@ -327,13 +319,13 @@ impl Driver {
         }
     }
 
-    /// Does the act that waited for what came, or did not come in time.
+    /// Performs the act that waited for the answer, which arrived or timed out.
     fn go_on(&mut self) {
         let now = self.now();
         let Some(g) = &mut self.gathering else { return };
         let late = g.until.take().is_some_and(|until| until <= now);
         let (attempt, next, gone) = (g.attempt, g.next, g.gone);
-        // Of a tree that is gone nothing is to be killed: who would look for it without its guard ends whatever is started next.
+        // Do not kill in a tree that exited: without its guard, the search would end whatever is started next.
         if let Some(act) = g.kill.take().filter(|_| !gone) {
             self.safety(act);
         }
@@ -343,7 +335,7 @@ impl Driver {
         if self.state.is_to_stop() {
             self.all_gone(attempt);
         } else if late || next == EvidenceAnswer::Logs {
-            // A helper that hangs reads nothing.
+            // A helper that hangs does not read.
             self.end_with_logs(attempt, LogCause::unread("the logs were not read in time"));
         } else {
             self.ask_for_logs();
@@ -360,7 +352,7 @@ impl Driver {
     }
 
     fn all_gone(&mut self, attempt: AttemptNo) {
-        // With its input closed the helper writes down how each process ended.
+        // When its input closes, the helper writes down how each process ended.
         self.gathering.take_if(|g| g.attempt == attempt);
         if let Some(link) = self.guard.as_mut().filter(|l| l.attempt == attempt) {
             link.say(&ToGuard::Bye);
@@ -375,15 +367,15 @@ async fn all_done(tasks: &mut [EvidenceTask]) {
     }
 }
 
-/// Its next line; `None` where it gave none.
+/// The helper's next line; `None` if there is none.
 async fn answer<T: DeserializeOwned>(lines: &mut Option<Answers>) -> Option<T> {
     let mut line = String::new();
     lines.as_mut()?.read_line(&mut line).await.ok()?;
     serde_json::from_str(&line).ok()
 }
 
-/// Variables that make the workers leave evidence of their own in the attempt's directory. One that the user set stays, by whichever of its
-/// names: newer versions of torch have others, and heed the first.
+/// Variables that make the workers leave evidence in the attempt's directory. One that the user set is kept under any of its names:
+/// newer versions of torch have new names and prefer them.
 pub(super) fn helping_variables(
     attempt: &camino::Utf8Path,
     rank: Option<u32>,
@@ -393,7 +385,7 @@ pub(super) fn helping_variables(
     let dir = attempt.join(DIRECTORY);
     let records = dir.join(RECORDS).into_string();
     let wanted: [(&[&str], &str); 4] = [
-        // An interpreter that hangs says where it stands before it is killed; one that crashes in native code does, too.
+        // An interpreter prints its stack if it is killed while hanging or crashes in native code.
         (&["PYTHONFAULTHANDLER"], "1"),
         (&["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"], "2000"),
         (&["TORCH_NCCL_DUMP_ON_TIMEOUT"], "1"),

@@ -1,4 +1,4 @@
-//! Keeping a copy of the only checkpoint, while the workers run.
+//! Copies the only checkpoint while the workers run.
 
 use super::Driver;
 use super::io_workers::IoPurpose;
@@ -23,7 +23,7 @@ impl Driver {
         self.work.ask(IoPurpose::Keep(act.id), ask, now);
     }
 
-    /// A copy came to its end, or never began.
+    /// A copy finished or could not be started.
     pub(super) fn on_kept(&mut self, act: ActId, result: Result<(), ActError>) {
         if let Err(e) = &result {
             self.printer.note(&e.what);
@@ -32,7 +32,7 @@ impl Driver {
         self.feed(EventKind::ActDone { act, result });
     }
 
-    /// The copy that was being made when the helper died.
+    /// The copy that was in progress when the I/O worker died.
     pub(super) fn keeping(&self) -> Option<ActId> {
         let keeps = |a: &&Act| matches!(a.kind, ActKind::Keep { .. });
         self.state.pending.values().find(keeps).map(|a| a.id)

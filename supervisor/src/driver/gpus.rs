@@ -1,4 +1,4 @@
-//! Before a launch: are the GPUs that the run names there, empty and sound? While it trains: what do they do?
+//! Before a launch: are the GPUs of the run present, free and healthy? While it trains: how active are they?
 
 use super::{Driver, DriverMessage};
 use std::collections::BTreeMap;
@@ -18,33 +18,33 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// The variable that names a worker's devices.
+/// The variable that names a worker's GPUs.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The guard is told of the devices' work so often: twice in each of its windows.
+/// How often the guard receives GPU activity: twice in each of its windows.
 const TELL: Duration = Duration::from_secs(5);
-/// An answer comes each second; a program that gives none for so long hangs.
+/// The program answers every second; if it is silent for this long, it hangs.
 const HANGS: Duration = Duration::from_secs(15);
-/// Longest answer for one device.
+/// Longest answer for one GPU, in bytes.
 const LINE: usize = 4096;
 
-/// Facts about the devices in this term.
+/// State of the GPUs in this term.
 #[derive(Debug, Default)]
 pub(super) struct GpuWatch {
-    /// Errors that each had counted at the first look.
+    /// Error counters of each GPU at the first check.
     before: Option<BTreeMap<String, u64>>,
-    /// That nobody answers was told.
+    /// A failure of the query was reported.
     told: bool,
-    /// Somebody says what they do.
+    /// A program reports GPU activity.
     followed: bool,
-    /// The last attempt for which somebody was asked to.
+    /// The last attempt for which that program was started.
     asked: Option<AttemptNo>,
-    /// Those that are not fit, each with the reason: others that the run names take their place.
+    /// Unfit GPUs, each with the reason; others that the run names replace them.
     left_out: BTreeMap<String, String>,
 }
 
 impl Driver {
-    /// Looks at them, off the loop; `false`: none is named here.
+    /// Checks them off the loop. Returns false if the run names none here.
     pub(super) fn ask_gpus(&mut self, act: ActId, order: &LaunchOrder) -> bool {
         let named = self.named_gpus();
         if !self.spec.policy.check_gpus || named.is_empty() || order.nodes > 1 {
@@ -54,17 +54,17 @@ impl Driver {
         true
     }
 
-    /// The look of this number, after a pause.
+    /// Runs the check with this number, after a pause.
     fn look_at_gpus(&self, act: ActId, order: LaunchOrder, named: GpuIds, looks: usize, pause: Ms) {
         let tx = self.internal.clone();
-        // Once a term: it takes as long as all else.
+        // Only once a term: remapped rows take as long as everything else.
         let rows = self.gpus.before.is_none();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(pause.0)).await;
             let Ok(said) = tokio::task::spawn_blocking(move || look(&named, rows)).await else {
                 return;
             };
-            // The driver may have ended meanwhile.
+            // The driver may have exited meanwhile.
             let _ = tx.send(DriverMessage::Gpus {
                 act,
                 order,
@@ -74,18 +74,18 @@ impl Driver {
         });
     }
 
-    /// As the workers' environment will name them.
+    /// The GPUs that the workers' environment will name.
     fn named_gpus(&self) -> GpuIds {
         GpuIds::read(&self.visible().unwrap_or_default()).without(&self.gpus.left_out)
     }
 
-    /// The variable for workers that do not get all that the run names.
+    /// The variable for workers that do not get all GPUs of the run.
     pub(super) fn fewer_gpus(&self) -> Option<(String, String)> {
         let fewer = !self.gpus.left_out.is_empty();
         fewer.then(|| (VISIBLE.to_owned(), self.named_gpus().list()))
     }
 
-    /// Leaves those out that are not fit, as long as each worker has one.
+    /// Excludes unfit GPUs as long as each worker has one.
     fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &GpuReport, before: &BTreeMap<String, u64>) {
         let gang = &self.spec.gang;
         if gang.launcher != LauncherKind::Gang {
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// `None`: nothing is said, and all can be seen.
+    /// The value for the workers; `None`: it is not set and all GPUs are visible.
     fn visible(&self) -> Option<String> {
         let gang = &self.spec.gang.gpus;
         if !gang.is_empty() {
@@ -121,7 +121,8 @@ impl Driver {
         said.or_else(|| std::env::var(VISIBLE).ok())
     }
 
-    /// The launch goes on, or waits. A driver that does not answer is no reason to wait: the trainer would not either.
+    /// Continues the launch, or delays it. A GPU driver that does not answer is no reason to wait: the trainer would not wait
+    /// either.
     pub(super) fn on_gpus(&mut self, act: ActId, order: LaunchOrder, looks: usize, said: Result<GpuReport, String>) {
         let seen = match said {
             Ok(seen) => seen,
@@ -138,7 +139,7 @@ impl Driver {
             errors.collect()
         };
         let named = self.named_gpus();
-        // Known by the first look alone.
+        // Only the first check says so.
         if let Some(text) = remark(&named, &seen.devices) {
             self.printer.note(&text);
         }
@@ -158,8 +159,8 @@ impl Driver {
         }
     }
 
-    /// Begins to ask what they do, until the term ends, where there are any and the run does not share them. Where it names none, all are
-    /// asked, and none is called its own. A program that hangs or ends leaves us without: the next attempt asks again.
+    /// Starts to follow GPU activity until the term ends, if the run has GPUs and does not share them. If it names none, all are
+    /// followed and none counts as its own. If the program hangs or exits, the next attempt starts it again.
     pub(super) fn follow_gpus(&mut self) {
         let named = self.named_gpus();
         let all = self.visible().is_none() && std::path::Path::new("/dev/nvidiactl").exists();
@@ -194,7 +195,7 @@ impl Driver {
                 }
                 if told.elapsed() >= TELL {
                     told = Instant::now();
-                    // The driver may have ended meanwhile.
+                    // The driver may have exited meanwhile.
                     let _ = tx.send(DriverMessage::Devices(Some(pulses.take())));
                 }
             }
@@ -204,7 +205,7 @@ impl Driver {
         });
     }
 
-    /// They did this, or nobody says any more.
+    /// Handles GPU activity; `None`: the program no longer reports any.
     pub(super) fn on_devices(&mut self, pulses: Option<Vec<DevicePulse>>) {
         match pulses {
             None => self.gpus.followed = false,

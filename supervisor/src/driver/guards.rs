@@ -1,4 +1,4 @@
-//! The driver's end of the leash, and what to do without a guard.
+//! The driver's end of the guard connection, and what to do without a guard.
 
 use super::jobs::ExitWitness;
 use super::{Driver, DriverMessage};
@@ -26,46 +26,42 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
-/// A living guard says something every five seconds; one that is silent for so long is none.
+/// A running guard sends a message every five seconds; one that is silent for this long counts as dead.
 const GUARD_SILENCE: Ms = Ms(90_000);
-/// The guard of the next attempt is started ahead this long after a launch.
+/// How long after a launch the guard of the next attempt is started.
 const STANDBY_AFTER: Ms = Ms(300);
-/// A sweep without a guard is repeated after this; what is left then cannot be killed.
+/// Interval between sweeps without a guard; a process that survives one cannot be killed.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Longest piece of a script's words that is journaled.
+/// Longest part of a script's message that is journaled.
 const SAID: usize = 1000;
 
 /// Longest line of a worker that is journaled.
 const LINE: usize = 400;
 
-/// A living guard.
 pub(super) struct GuardLink {
     pub(super) attempt: AttemptNo,
     pub(super) guard: ProcRef,
     pub(super) launching: Option<(ActId, Vec<String>)>,
     pub(super) gone: bool,
-    /// When it was first told to end everything.
+    /// When it was first told to kill everything.
     told_to_kill: Option<Tick>,
-    /// When it last said that it waits for nodes.
+    /// When it last reported that it waits for nodes.
     waits: Option<Tick>,
-    /// When it last said something: it does so every few seconds.
     pub(super) heard: Tick,
-    /// The kernel's log since the launch, where we made it.
+    /// The kernel log since the launch, if this process made it.
     pub(super) kernel_log: Option<File>,
-    /// It takes what the GPUs do.
     pub(super) takes_devices: bool,
-    /// It takes until when the lease lets the workers go on.
     pub(super) takes_lease: bool,
     writer: std::os::unix::net::UnixStream,
-    /// Something waits to be written, and whatever comes after it.
+    /// Messages are queued because the socket is full; later ones must queue too.
     is_behind: bool,
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<OwnedReadHalf>>,
 }
 
 impl GuardLink {
-    /// Wraps a stream whose other end is a guard.
+    /// Wraps a stream to a guard.
     ///
     /// # Errors
     /// The stream cannot be watched.
@@ -103,8 +99,8 @@ impl GuardLink {
         })
     }
 
-    /// Says something, at once where the guard takes it: a kill is not to wait for what this turn of the loop does next. A guard
-    /// that is gone is noticed by the end of its lines.
+    /// Sends a message, at once if the socket accepts it: a kill must not wait for the rest of this turn of the loop. A guard that
+    /// exited is noticed by the end of its lines.
     pub(super) fn say(&mut self, message: &ToGuard) {
         let Ok(line) = wire::encode(message) else { return };
         let written = match self.is_behind {
@@ -117,14 +113,13 @@ impl GuardLink {
         }
     }
 
-    /// Its next message.
     pub(super) async fn hear(&mut self) -> Option<FromGuard> {
         let line = self.lines.next_line().await.ok().flatten()?;
         serde_json::from_slice(line.as_bytes()).ok()
     }
 }
 
-/// The next line of the guard; never without one. Cancel safe.
+/// The next line of the guard; pending forever without a guard. Cancel safe.
 pub(super) async fn line(link: &mut Option<GuardLink>) -> Option<String> {
     match link {
         Some(l) => l.lines.next_line().await.ok().flatten(),
@@ -260,7 +255,7 @@ impl Driver {
                 what: one_line(&redact_words(&words).join(" "), SAID),
             },
             FromShim::Again => ScriptNews::Again,
-            // Calls before the trainer's own are the script's affair.
+            // Calls before the trainer's own belong to the script.
             FromShim::Passes { .. }
             | FromShim::Trains { .. }
             | FromShim::Called(_)
@@ -271,7 +266,7 @@ impl Driver {
         self.feed(EventKind::Script { attempt, news });
     }
 
-    /// A guard that is stopped or hangs drains no output and sees no end: it is as good as dead.
+    /// A guard that is stopped or hangs reads no output and notices no exit: it counts as dead.
     pub(super) fn check_guard(&mut self, now: Tick) {
         let silent = |l: &GuardLink| !l.gone && l.launching.is_none() && now.since(l.heard) > GUARD_SILENCE;
         if self.state.mode == RunMode::Running && self.guard.as_ref().is_some_and(silent) {
@@ -284,7 +279,7 @@ impl Driver {
         }
     }
 
-    /// The leash broke. After a goodbye that is the end; before one, the guard died.
+    /// The connection closed. After a goodbye the guard exited normally, else it died.
     fn on_guard_end(&mut self) {
         let Some(link) = self.guard.take() else { return };
         if link.gone {
@@ -298,7 +293,7 @@ impl Driver {
                 retryable: true,
                 kind: ActErrorKind::Other,
             };
-            // What it had started already is ended before anything else: a launch meanwhile would be swept too.
+            // First end what it had started: otherwise a new launch would be swept too.
             match self.sweeping {
                 true => self.failed_launch = Some((act, error)),
                 false => self.feed(EventKind::ActDone {
@@ -309,7 +304,7 @@ impl Driver {
         }
     }
 
-    /// Signals and kills: at once, without waiting for the journal.
+    /// Sends signals and kills at once, without waiting for the journal.
     pub(super) fn safety(&mut self, act: supervise_core::journal::record::Act) {
         let message = match act.kind {
             ActKind::Signal { signal } => ToGuard::Signal { signal },
@@ -319,7 +314,7 @@ impl Driver {
             _ => return,
         };
         let now = self.now();
-        // A node that does not answer is waited for: it ends its ranks by itself.
+        // Wait for a node that does not answer: it ends its ranks on its own.
         let patience = match self.spec.gang.nodes {
             0 | 1 => Ms(0),
             _ => Ms(ENDED_MS),
@@ -331,9 +326,9 @@ impl Driver {
                     return;
                 }
                 let told = link.told_to_kill.replace(link.told_to_kill.unwrap_or(now));
-                // One that says that it waits is at work.
+                // A guard that reports that it waits is working.
                 if told.max(link.waits).is_some_and(|since| now >= since.after(patience)) {
-                    // Told before and not done: the guard itself may be stopped or hang.
+                    // It was told before and has not done it: the guard itself may be stopped or hang.
                     let attempt = link.attempt;
                     self.sweep(attempt);
                 }
@@ -349,8 +344,8 @@ impl Driver {
         }
     }
 
-    /// Ends whatever is left of this run's attempts where no guard does it: what descends from its keeper or from us
-    /// (orphans of a keeper come to us), what was recorded, what bears the mark.
+    /// Kills whatever is left of this run's attempts when no guard does: descendants of the keeper or of this process (which adopts
+    /// a keeper's orphans), recorded processes, and processes that carry the marker.
     pub(super) fn sweep(&mut self, attempt: AttemptNo) {
         if std::mem::replace(&mut self.sweeping, true) {
             return;
@@ -370,7 +365,7 @@ impl Driver {
             let find = || {
                 let mut found = find_attempt_processes(&run, &recorded);
                 found.extend(list_descendants(me.pid));
-                // What imports ahead, for the next attempt: looked for last, so that nothing new of it is missed.
+                // Standby interpreters of the next attempt are excluded; list them last, so that none is missed.
                 let ahead = standby.map(list_descendants).unwrap_or_default();
                 found.sort_unstable();
                 found.dedup();
@@ -383,12 +378,12 @@ impl Driver {
                 found
             };
             let unkillable = end_run(&run, find, SWEEP);
-            // The driver may have ended meanwhile.
+            // The driver may have exited meanwhile.
             let _ = tx.send(DriverMessage::Swept { attempt, unkillable });
         });
     }
 
-    /// Recorded processes of attempts on this boot: at the start, and of the one we launched since.
+    /// Recorded processes of attempts of this boot: those found at the start, and those of the attempts launched since.
     pub(super) fn recorded(&self) -> Vec<ProcRef> {
         let mut out = self.journal_recorded.clone();
         if let Some(a) = self.state.attempt.as_ref().filter(|a| a.term == self.state.term) {
@@ -399,12 +394,12 @@ impl Driver {
     }
 }
 
-/// A line of a worker's output as it is journaled: without what could move a cursor, and without secrets.
+/// A line of a worker's output as journaled: without control characters and secrets.
 fn shown_line(line: &str) -> String {
     one_line(&supervise_config::redact("", line), LINE)
 }
 
-/// A launch that could not be made. A limit is nobody's failure, and is named.
+/// A launch that could not be made. A resource limit is named, and is not counted as a failure.
 pub(super) fn not_started(what: String) -> ActError {
     let (what, kind) = match limit_hint(&what) {
         Some(hint) => (format!("{what}: {hint}"), ActErrorKind::Limit),
@@ -418,7 +413,7 @@ pub(super) fn not_started(what: String) -> ActError {
     }
 }
 
-/// Orphans that came to us and ended are reaped, by id: nobody else waits for them.
+/// Reaps adopted orphans that exited, by PID: no other code waits for them.
 fn adopt(found: &mut Vec<ProcRef>) {
     found.retain(|p| match proc_stat(p.pid) {
         Some(s) if s.start == p.start && s.is_running() => true,

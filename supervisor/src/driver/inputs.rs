@@ -1,4 +1,4 @@
-//! Messages that reach the loop from our own tasks: signals, and people at the control socket.
+//! Inputs of the loop from our own tasks: signals and clients of the control socket.
 
 use super::DriverMessage;
 use crate::control::{ControlReply, ControlRequest};
@@ -10,18 +10,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// A request is this long at most, in bytes.
+/// Longest request, in bytes.
 const REQUEST: u64 = 1 << 16;
-/// A peer that asks nothing is dropped after this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The receiving ends.
 pub(super) struct Inputs {
     pub(super) internal: mpsc::UnboundedReceiver<DriverMessage>,
     pub(super) signals: mpsc::UnboundedReceiver<i32>,
 }
 
-/// Starts the tasks that listen.
+/// Starts the listening tasks.
 ///
 /// # Errors
 /// A signal handler cannot be installed.
@@ -44,7 +42,7 @@ pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::Un
             }
         });
     }
-    // Slurm sends it with each end. It is heard, and changes nothing.
+    // Slurm sends it with every stop; it is ignored.
     let mut stream = signal(SignalKind::from_raw(libc::SIGCONT))?;
     tokio::spawn(async move { while stream.recv().await.is_some() {} });
     control.set_nonblocking(true)?;
@@ -59,7 +57,7 @@ async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<DriverMessage>
             Ok((stream, _)) => {
                 tokio::spawn(tokio::time::timeout(PATIENCE, serve(stream, tx.clone())));
             }
-            // Out of descriptors, most likely: not a reason to spin.
+            // Most likely out of descriptors: do not spin.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

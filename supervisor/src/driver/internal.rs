@@ -17,63 +17,59 @@ use supervise_trainers::slurm::SlurmJob;
 use tokio::process::ChildStdin;
 use tokio::sync::oneshot;
 
-/// A message from one of our own tasks.
 #[derive(Debug)]
 pub(super) enum DriverMessage {
-    /// A fence or a sweep without a guard came to its end.
+    /// A fence or a sweep without a guard finished.
     Swept {
         attempt: AttemptNo,
         unkillable: Vec<ProcRef>,
     },
-    /// Something is to be told.
     Note(String),
-    /// Somebody was told of an event, or could not be.
     Told(String, Vec<NotifyResult>),
-    /// Ray or Slurm was asked to end the jobs of an attempt, or its nodes were waited for.
+    /// The scheduler answered about an attempt's jobs, or its nodes were waited for.
     JobEnded {
         attempt: AttemptNo,
         seen: ExitWitness,
         said: Result<(), String>,
     },
-    /// The end of an attempt on its nodes is waited for, in words.
+    /// What the end of an attempt on its nodes waits for.
     NodesWait(AttemptNo, String),
-    /// A Ray cluster was asked before a launch.
+    /// A Ray cluster answered before a launch.
     Cluster {
         act: ActId,
         order: LaunchOrder,
         said: Result<RayStatus, String>,
     },
-    /// The GPUs were looked at before a launch, so often.
+    /// The GPUs were checked before a launch; `looks` counts the checks.
     Gpus {
         act: ActId,
         order: LaunchOrder,
         looks: usize,
         said: Result<GpuReport, String>,
     },
-    /// The work of the GPUs over some seconds; `None`: nobody tells it any more.
+    /// GPU activity over some seconds; `None`: no longer reported.
     Devices(Option<Vec<DevicePulse>>),
-    /// Slurm was asked before a launch.
+    /// Slurm answered before a launch.
     Slurm {
         act: ActId,
         order: LaunchOrder,
         said: Result<Vec<SlurmJob>, String>,
     },
-    /// Slurm was asked about the nodes before a launch.
+    /// Slurm answered about the nodes before a launch.
     Nodes {
         act: ActId,
         order: LaunchOrder,
         said: Result<AllocatedNodes, String>,
     },
-    /// The scheduler was asked when its job ends.
+    /// The scheduler said when its job ends.
     Allocation(Box<SlurmAllocation>),
-    /// A relaunch was tried in advance; `None`: it was not tried to its end.
+    /// The result of a rehearsal; `None`: it was interrupted.
     Rehearsed(Option<RehearsalResult>),
-    /// A helper that gathers evidence has its order; this is its input.
+    /// An evidence helper has its order; this is its input.
     Asking(AttemptNo, ChildStdin),
-    /// Evidence of an attempt, or that there will be none.
+    /// Evidence of an attempt; `None`: there will be none.
     Evidence(AttemptNo, Option<Box<MachineFacts>>),
-    /// The cause that the logs of an attempt tell, or that nobody read them.
+    /// The cause found in an attempt's logs; `None`: they were not read.
     Logs(AttemptNo, Option<Box<LogCause>>),
-    /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }

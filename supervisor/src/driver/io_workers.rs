@@ -1,4 +1,4 @@
-//! The driver's side of its two I/O workers: one question at a time each, with a deadline that is only a fact.
+//! The driver's side of its two I/O workers: each answers one question at a time; a missed deadline only becomes a fact.
 
 mod replace;
 
@@ -19,53 +19,46 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-/// An I/O worker that says nothing for so long is stalled.
+/// An I/O worker that is silent for this long is stalled.
 const PATIENCE: Ms = Ms(15_000);
-/// A lease is renewed at most this often.
+/// Shortest interval between two renewals of the lease.
 const BUMPS: Ms = Ms(250);
-/// An I/O worker that is not needed any more may take so long to write down what it has proven.
+/// Time for an I/O worker that is no longer needed to write down what it has proven.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(2);
-/// An I/O worker that lives for so long and dies then is replaced at once.
+/// An I/O worker that ran for this long before it died is replaced at once.
 const YOUNG: Ms = Ms(10_000);
-/// One that died young is replaced after this, doubled with each in a row up to the second.
+/// Pause before an I/O worker that died young is replaced; doubled for each one in a row, up to the second.
 const PAUSE: Ms = Ms(100);
 const PAUSE_LIMIT: Ms = Ms(5_000);
-/// So many that died young in a row are no accident.
+/// This many early deaths in a row are no accident.
 const IN_A_ROW: u32 = 5;
-/// While an answer is waited for, it is looked this often whether somebody stopped the I/O worker. One look is not enough: a job that
-/// is suspended and resumed as a whole goes on process by process.
+/// How often to check whether the I/O worker was stopped while an answer is due. One check is not enough: a job that is suspended
+/// and resumed continues process by process.
 const STOPPED_LOOK: Ms = Ms(1_000);
 
-/// Purpose of an answer.
 #[derive(Debug)]
 pub(super) enum IoPurpose {
-    /// A scan.
     Scan,
-    /// The free space of the checkpoint root's disk.
     Space,
-    /// Use of the checkpoint root's disk after this save of this attempt.
+    /// Usage of the checkpoint root's disk after this save of this attempt.
     Usage(AttemptNo, Step),
-    /// The numbers in a step, for this attempt.
+    /// Whether the numbers in a step are finite, for this attempt.
     Finite(AttemptNo, CkptId),
-    /// An act that is done when this is.
+    /// An act that is complete with this answer.
     Act(ActId),
-    /// A copy that is made beside the questions: its answer says that it began.
+    /// A copy made in the background: the answer says that it began.
     Keep(ActId),
     /// The pins of a resume point, right before its launch.
     Pins(ActId, Box<LaunchOrder>),
-    /// Journal lines up to this sequence number.
     Append(u64),
-    /// The lease.
     Bump,
     /// A root that a trainer was seen to save in.
     Seen(Box<TrainerSeen>),
-    /// Nobody waits for it.
+    /// The answer is ignored.
     Nothing,
-    /// The beginning of the term.
     Setup,
 }
 
-/// An I/O worker process.
 pub(super) struct IoWorker {
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<ChildStdout>>,
@@ -74,19 +67,18 @@ pub(super) struct IoWorker {
     next: u64,
     name: &'static str,
     exe: Utf8PathBuf,
-    /// Its output came to an end: it is dead, whoever hears of it and whenever.
+    /// Its output ended: it is dead, even if that was not handled yet.
     ended: bool,
-    /// When it was started, by the boot's clock, and how many before it, in a row, died young.
+    /// When it was started (boot clock, ms), and how many before it died young in a row.
     born: u64,
     died_young: u32,
-    /// When another one may be started in its place, where that failed before.
+    /// Earliest time for a replacement, if one could not be started before.
     not_before: u64,
-    /// Since when it is known to be dead.
     ended_at: u64,
-    /// When it is looked at next, by the boot's clock, and whether it was stopped at the last look.
+    /// When to check next whether it is stopped (boot clock, ms), and whether it was at the last check.
     looked_next: u64,
     stopped: bool,
-    /// It was stopped, and killed for it.
+    /// It was found stopped, and killed.
     given_up: bool,
     replaced: bool,
     pub(super) stalled: bool,
@@ -94,7 +86,7 @@ pub(super) struct IoWorker {
 }
 
 impl IoWorker {
-    /// Starts an I/O worker from our own program.
+    /// Starts an I/O worker from this executable.
     ///
     /// # Errors
     /// It cannot be started.
@@ -112,7 +104,7 @@ impl IoWorker {
         let (tx, mut rx) = mpsc::unbounded_channel::<Vec<u8>>();
         tokio::spawn(async move {
             while let Some(bytes) = rx.recv().await {
-                // An I/O worker that is gone is seen by the end of its output.
+                // Its exit is noticed by the end of its output.
                 if input.write_all(&bytes).await.is_err() {
                     return;
                 }
@@ -141,22 +133,21 @@ impl IoWorker {
         })
     }
 
-    /// It is dead.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// It has been dead for so long, and nothing could take its place.
+    /// Returns true if it has been dead for this long without a replacement.
     pub(super) fn is_gone_for(&self, span: Ms) -> bool {
         self.ended && boottime_ms().saturating_sub(self.ended_at) >= span.0
     }
 
-    /// It took another one's place.
+    /// Returns true if it replaced another one.
     pub(super) fn is_a_replacement(&self) -> bool {
         self.replaced
     }
 
-    /// How long until a dead one is to be replaced; `None` while it lives. The first is replaced at once.
+    /// Time until a dead one is to be replaced; `None` while it is running. The first is replaced at once.
     pub(super) fn replaced_in(&self) -> Option<Ms> {
         if !self.ended {
             return None;
@@ -169,14 +160,14 @@ impl IoWorker {
         Some(Ms(at.saturating_sub(boottime_ms())))
     }
 
-    /// How long until it is to be looked at; `None` while it is asked nothing, or is dead.
+    /// Time until the next check; `None` if no answer is due or it is dead.
     pub(super) fn looked_in(&self) -> Option<Ms> {
         let waits = self.current.is_some() && !self.ended;
         waits.then(|| Ms(self.looked_next.saturating_sub(boottime_ms())))
     }
 
-    /// Kills an I/O worker that somebody stopped while it is asked something: it is dead from then on, and is replaced. One that hangs
-    /// in the kernel is not meant, nor one that is slow.
+    /// Kills an I/O worker that was stopped (SIGSTOP) while an answer is due, so that it is replaced. Does not apply to one that
+    /// hangs in the kernel or is slow.
     pub(super) fn give_up_if_stopped(&mut self) {
         if self.looked_in() != Some(Ms(0)) {
             return;
@@ -192,10 +183,10 @@ impl IoWorker {
         self.stopped = stopped;
     }
 
-    /// Starts another one in its place, and gives back what it left: it is asked nothing yet.
+    /// Replaces it and returns the unanswered questions.
     ///
     /// # Errors
-    /// None can be started now; it is tried again after a pause.
+    /// No process can be started now; it is tried again after a pause.
     pub(super) fn replace(&mut self) -> std::io::Result<Self> {
         let mut fresh = Self::start(&self.exe, self.name).inspect_err(|_| {
             self.not_before = boottime_ms().saturating_add(PAUSE_LIMIT.0);
@@ -204,17 +195,16 @@ impl IoWorker {
             fresh.died_young = self.died_young.saturating_add(1);
         }
         fresh.replaced = true;
-        // One whose output ended in another way than by its death.
+        // Its output may have ended without its death.
         let _ = self.child.start_kill();
         Ok(std::mem::replace(self, fresh))
     }
 
-    /// Died young so often in a row that another one would too; how the last one ended, in words.
+    /// If so many died young in a row that another one would too: how the last one ended.
     pub(super) fn is_hopeless(&mut self) -> Option<String> {
         (self.ended && self.died_young >= IN_A_ROW).then(|| self.end_words())
     }
 
-    /// How a dead one ended, in words.
     fn end_words(&mut self) -> String {
         if self.given_up {
             return "the helper that works on files was stopped (SIGSTOP or SIGTSTP), and was killed".to_owned();
@@ -234,13 +224,12 @@ impl IoWorker {
         format!("the helper that works on files {how}")
     }
 
-    /// Queues a question.
     pub(super) fn ask(&mut self, tag: IoPurpose, ask: IoQuestion, now: Tick) {
         self.queue.push_back((tag, ask));
         self.send(now);
     }
 
-    /// Something like it is asked, and was not answered.
+    /// Returns true if a matching question is unanswered.
     pub(super) fn asks(&self, what: impl Fn(&IoPurpose) -> bool) -> bool {
         self.current
             .iter()
@@ -249,13 +238,11 @@ impl IoWorker {
             .any(what)
     }
 
-    /// Nothing is being asked.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
     }
 
-    /// A scan's answer is not waited for any more: the next question goes out at once, and the I/O worker ends a long
-    /// read when it hears it.
+    /// Stops waiting for a scan: the next question is sent at once, and the I/O worker aborts a long read when it receives it.
     pub(super) fn supersede_scans(&mut self) {
         self.queue.retain(|(tag, _)| !matches!(tag, IoPurpose::Scan));
         if matches!(self.current, Some((_, IoPurpose::Scan, _))) {
@@ -263,7 +250,7 @@ impl IoWorker {
         }
     }
 
-    /// Lets the I/O worker end: it writes down what it has proven and goes. One that hangs is left behind.
+    /// Lets the I/O worker write down what it has proven and exit. One that hangs is left behind.
     pub(super) async fn end(&mut self) {
         // Its input closes with the last sender.
         self.tx = mpsc::unbounded_channel().0;
@@ -272,7 +259,7 @@ impl IoWorker {
         }
     }
 
-    /// Its work is nobody's any more. One that cannot be killed now dies with what it waits for.
+    /// Discards its work. One that cannot be killed now exits when the kernel releases it.
     pub(super) fn abandon(&mut self) {
         let _ = self.child.start_kill();
     }
@@ -287,11 +274,11 @@ impl IoWorker {
         let id = self.next;
         self.next += 1;
         if let Ok(line) = wire::encode(&IoRequest { id, ask }) {
-            // A writer that is gone means an I/O worker that is gone: its output ends too.
+            // If the writer is gone, the I/O worker is too: its output ends as well.
             let _ = self.tx.send(line);
         }
         self.current = Some((id, tag, now.after(PATIENCE)));
-        // An answer mostly comes before the first look.
+        // Most answers come before the first check.
         (self.stopped, self.looked_next) = (false, boottime_ms().saturating_add(STOPPED_LOOK.0));
     }
 
@@ -303,7 +290,7 @@ impl IoWorker {
             .map(|(_, _, until)| *until)
     }
 
-    /// Takes a reply in; `Some`: the answer to the present question.
+    /// Handles a reply; returns the answer if it completes the current question.
     pub(super) fn take(&mut self, reply: IoReply, now: Tick) -> Option<(IoPurpose, Result<IoAnswer, ActError>)> {
         match reply {
             IoReply::Working { .. } => {
@@ -322,7 +309,7 @@ impl IoWorker {
     }
 }
 
-/// The next line of an I/O worker; `None` once, at its end, which stands in the I/O worker from then on. Cancel safe.
+/// The next line of an I/O worker; `None` once, when its output ended. Cancel safe.
 pub(super) async fn line(io_worker: &mut IoWorker) -> Option<String> {
     if io_worker.ended {
         return std::future::pending().await;
@@ -339,7 +326,7 @@ pub(super) async fn line(io_worker: &mut IoWorker) -> Option<String> {
 
 impl Driver {
     pub(super) fn on_work_line(&mut self, line: Option<String>) {
-        // That it ended is seen to by `check_io_workers`.
+        // `check_io_workers` handles its end.
         let Some(line) = line else { return };
         let Ok(reply) = serde_json::from_slice::<IoReply>(line.as_bytes()) else {
             return;
@@ -416,7 +403,7 @@ impl Driver {
         }
     }
 
-    /// Tells a new work I/O worker what it is for.
+    /// Tells a new work I/O worker about the run.
     pub(super) fn introduce(&mut self) {
         let now = self.now();
         let knows = IoQuestion::Spec(Box::new(self.spec.clone()));

@@ -1,5 +1,5 @@
-//! Jobs that an attempt handed to Ray or to Slurm: when its processes are gone, they may still train. They are ended, and their end is
-//! waited for in the scheduler's own words, before anybody hears that nothing of the attempt is left.
+//! Jobs that an attempt submitted to Ray or Slurm may still train after its processes exited. They are ended, and the attempt
+//! counts as ended only after the scheduler confirmed it.
 
 use super::{Driver, DriverMessage};
 use crate::environment;
@@ -17,20 +17,19 @@ use supervise_host::slurm;
 use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
 use supervise_trainers::{RayMode, adapter, job};
 
-/// A scheduler that did not say that a job has ended is asked again after this.
+/// Pause before a scheduler is asked again whether a job has ended.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Witness of the end of an attempt's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExitWitness {
-    /// Its guard, which speaks for all nodes.
+    /// Its guard, which sees all nodes.
     ByGuard,
-    /// A sweep, which sees this machine alone.
+    /// A sweep, which sees only this machine.
     BySweep,
 }
 
 impl Driver {
-    /// No process of the attempt is left here; what it had submitted, and what runs on other nodes, ends before that is told.
+    /// No process of the attempt is left here: ends what it submitted or runs on other nodes before its end is reported.
     pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: ExitWitness) {
         let Some((attempt, unkillable, seen)) = self.holds_tree_end((attempt, unkillable, seen)) else {
             return;
@@ -74,19 +73,19 @@ impl Driver {
             if said.is_err() {
                 std::thread::sleep(ASK_AGAIN);
             }
-            // The driver may have ended meanwhile.
+            // The driver may have exited meanwhile.
             let _ = tx.send(DriverMessage::JobEnded { attempt, seen, said });
         });
     }
 
-    /// Its end is known: it has ended, or is asked for again. How long that goes on is the core's to say.
+    /// Handles the scheduler's answer: the job has ended, or the scheduler is asked again. The core decides how long.
     pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, seen: ExitWitness, said: Result<(), String>) {
         self.ending_job = false;
         let is_known = said.is_ok();
         if let Err(why) = said {
             self.note_once(why);
         }
-        // Nothing speaks for a job where the attempt came to its end: then no answer delays that.
+        // If the attempt finished well, nothing suggests a job is left: a missing answer then delays nothing.
         if is_known || self.ended_well(attempt) {
             self.told.clear();
             self.feed(EventKind::TreeGone {
@@ -99,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// A launch that failed is told once nothing of it is left.
+    /// Reports a failed launch once nothing of it is left.
     pub(super) fn tell_of_failed_launch(&mut self) {
         if self.ending_job {
             return;
@@ -112,10 +111,10 @@ impl Driver {
         }
     }
 
-    /// The attempt ran on several nodes, and no guard saw its end there.
+    /// The run's nodes, if the attempt ran on several and no guard saw its end there.
     fn unseen_nodes(&self, seen: ExitWitness) -> Option<(BTreeMap<String, String>, RunId)> {
         let last = self.state.attempt.as_ref().filter(|_| seen == ExitWitness::BySweep)?;
-        // One that was never begun is nowhere.
+        // An attempt that was never started has no processes.
         let begun = last.term < self.state.term || self.begun == Some(last.no);
         (begun && last.order.nodes > 1).then(|| (environment::own(), self.spec.run.clone()))
     }
@@ -125,7 +124,6 @@ impl Driver {
         of.is_some_and(|a| a.no == attempt && a.succeeded())
     }
 
-    /// A repeated question is told once.
     fn note_once(&mut self, text: String) {
         if !self.told.contains(&text) {
             self.printer.note(&text);
@@ -150,7 +148,7 @@ impl Driver {
         })
     }
 
-    /// By what jobs are known to be this run's.
+    /// How to recognize this run's jobs.
     pub(super) fn proof(&self) -> JobOwnership {
         JobOwnership {
             key: self.key.clone(),
@@ -170,7 +168,7 @@ impl Driver {
         })
     }
 
-    /// Before a launch: nothing of ours is left with Slurm, nor anything that may be. `false`: the run has no jobs there.
+    /// Before a launch: checks that Slurm has no job of this run. Returns false if the run has none there.
     pub(super) fn ask_slurm(&mut self, act: ActId, order: &LaunchOrder) -> bool {
         let Some(query) = self.slurm_jobs() else {
             return false;
@@ -187,7 +185,7 @@ impl Driver {
         true
     }
 
-    /// Slurm's answer: the launch goes on, or waits.
+    /// Handles Slurm's answer: the launch continues or waits.
     pub(super) fn on_slurm(&mut self, act: ActId, order: LaunchOrder, said: Result<Vec<SlurmJob>, String>) {
         let what = match said {
             Ok(jobs) if jobs.is_empty() => return self.launch_from(act, order),
@@ -210,7 +208,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Before a launch on several nodes: no step of this run is left there. `false`: the run has one node.
+    /// Before a launch on several nodes: checks that no step of this run is left there. Returns false for a run on one node.
     pub(super) fn ask_nodes(&mut self, act: ActId, order: &LaunchOrder) -> bool {
         if self.spec.gang.nodes <= 1 {
             return false;
@@ -240,7 +238,7 @@ impl Driver {
         true
     }
 
-    /// For what the end of an attempt, or of the one before it, waits: told where it is news.
+    /// Prints what the end of an attempt waits for, if that is new.
     pub(super) fn on_nodes_wait(&mut self, attempt: AttemptNo, what: String) {
         let known = self
             .state
@@ -253,7 +251,7 @@ impl Driver {
         }
     }
 
-    /// The nodes are free, and this is where rank 0 will be found; or the launch waits.
+    /// Launches on the free nodes, with the address of rank 0, or waits.
     pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<AllocatedNodes, String>) {
         let mut short = false;
         let what = match said {
@@ -291,14 +289,13 @@ impl Driver {
                 kind: ActErrorKind::Held,
             }),
         });
-        // It does not get them back: as many as it needs are for a new start of the job.
+        // The allocation never gets them back: only a requeue provides enough nodes.
         if short {
             self.feed(EventKind::Operator(OperatorRequest::HandBack { by, left: None }));
         }
     }
 }
 
-/// Jobs that are about to be cancelled, in words.
 fn cancelled(jobs: &[SlurmJob]) -> String {
     format!(
         "Slurm's jobs that outlived what had submitted them are cancelled, and waited for: {}",

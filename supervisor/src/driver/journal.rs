@@ -1,4 +1,4 @@
-//! Records on their way to the disk: numbered, gathered, made durable in groups.
+//! Records on their way to the disk: numbered, collected, and made durable in groups.
 
 use super::Driver;
 use super::io_workers::IoPurpose;
@@ -14,12 +14,11 @@ use supervise_host::guard::protocol::ToGuard;
 use supervise_host::io_worker::{IoAnswer, IoQuestion, IoReply};
 use supervise_host::process::limit_hint;
 
-/// A journal that could not be written is tried again after this.
+/// Interval between attempts to write a journal that could not be written.
 const RETRY: Ms = Ms::secs(5);
-/// A lease that was not renewed while we did not run has this long to be looked at.
+/// Time to check the lease once more after a pause in which it was not renewed.
 const LAST_LOOK: Ms = Ms::secs(2);
 
-/// The journal as the driver knows it.
 #[derive(Debug, Default)]
 pub(super) struct JournalWriter {
     seq: u64,
@@ -28,35 +27,33 @@ pub(super) struct JournalWriter {
     needs_sync: bool,
     in_flight: Option<(Vec<u8>, bool)>,
     durable: u64,
-    /// Why it cannot be written.
     why: String,
     pub(super) stalled: bool,
     pub(super) retry_at: Option<Tick>,
     pub(super) bump_at: Tick,
     pub(super) bump_every: Ms,
-    /// When the lease was last asked to be renewed, and when that was done.
+    /// When a renewal of the lease was last requested, and when one was last done.
     pub(super) bumped: Tick,
     pub(super) renewed: Tick,
-    /// Set if somebody on another machine may take it.
+    /// Set if another machine may take the lease.
     reached: Option<SharedLease>,
-    /// Ground of the term, for a helper that goes on with it.
+    /// Identity of the term's directory, for an I/O worker that takes over.
     pub(super) ground: Vec<u64>,
-    /// True if it still is there.
+    /// Whether the directory is still the same.
     standing: Ground,
 }
 
-/// A lease that another machine may take.
 #[derive(Debug)]
 pub(super) struct SharedLease {
-    /// Workers are ended after so long without a renewal.
+    /// Workers are killed after this long without a renewal.
     ttl: Ms,
-    /// Their guard's part in that.
+    /// The guard's share of that time.
     fence: FenceSpan,
     renewals: Renewals,
 }
 
 impl SharedLease {
-    /// Of a lease that was won by a look begun at this moment, by the clock of the boot.
+    /// A lease taken by a check that began at this time (boot clock).
     pub(super) fn new(ttl: Ms, lasts: Ms, looked: Tick) -> Self {
         Self {
             ttl,
@@ -67,7 +64,7 @@ impl SharedLease {
 }
 
 impl JournalWriter {
-    /// An empty journal; the lease is renewed every so often, and workers are ended after so long without that.
+    /// An empty journal. `bump_every`: interval between renewals of the lease.
     pub(super) fn new(bump_every: Ms, reached: Option<SharedLease>) -> Self {
         Self {
             bump_every,
@@ -77,7 +74,7 @@ impl JournalWriter {
         }
     }
 
-    /// We did not run for a while, and the workers may have: the lease is looked at once more before they are ended for it.
+    /// Checks the lease once more after a pause in which this process did not run, before workers are killed for it.
     pub(super) fn fence_later(&mut self, now: Tick) {
         if let Some(reached) = &self.reached {
             let latest = Tick(now.after(LAST_LOOK).0.saturating_sub(reached.ttl.0));
@@ -85,7 +82,7 @@ impl JournalWriter {
         }
     }
 
-    /// Takes the records of one moment in, and answers the number of the last.
+    /// Adds the records of one event. Returns the sequence number of the last.
     pub(super) fn add(&mut self, records: &[JournalRecord], at: Tick, wall: WallMs) -> u64 {
         if records.is_empty() {
             return self.seq;
@@ -102,23 +99,21 @@ impl JournalWriter {
         self.seq
     }
 
-    /// The error that keeps it from being written; `None` where nothing is left to write.
+    /// Why the journal cannot be written; `None` if nothing is left to write.
     pub(super) fn unwritten(&self) -> Option<&str> {
         (!self.is_clean()).then_some(self.why.as_str())
     }
 
-    /// Everything that was decided is on its way to the disk.
     pub(super) fn is_sent(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Everything that was decided is on disk.
     pub(super) fn is_clean(&self) -> bool {
         self.unsent.is_empty() && self.in_flight.is_none()
     }
 }
 
-/// Why an act was not carried out that nobody wants any more.
+/// The result of an act that was no longer wanted.
 pub(super) fn not_begun() -> ActError {
     ActError {
         what: "it was not begun: an end was asked for".to_owned(),
@@ -128,7 +123,7 @@ pub(super) fn not_begun() -> ActError {
 }
 
 impl Driver {
-    /// Sends what is gathered, unless a group is on its way.
+    /// Sends the collected records, unless a group is being written.
     pub(super) fn flush(&mut self) {
         if self.journal.in_flight.is_some() || self.journal.unsent.is_empty() || self.journal.retry_at.is_some() {
             return;
@@ -146,7 +141,7 @@ impl Driver {
     }
 
     pub(super) fn on_store_line(&mut self, line: Option<String>) {
-        // That it ended is seen to by `check_io_workers`.
+        // `check_io_workers` handles its end.
         let Some(line) = line else { return };
         let Ok(reply) = serde_json::from_slice::<IoReply>(line.as_bytes()) else {
             return;
@@ -162,7 +157,7 @@ impl Driver {
                 Ok(_) => self.on_written(to),
                 Err(e) => {
                     self.on_unwritable(e.what);
-                    // The last words were among them: nothing is gained by waiting.
+                    // The last records were among them: there is no reason to wait.
                     if let Some((at, _)) = &mut self.finish_due {
                         *at = now;
                     }
@@ -180,14 +175,14 @@ impl Driver {
                         self.on_left(&request);
                     }
                 }
-                // A lease that cannot be renewed for a moment is still ours: only another term takes it away.
+                // A renewal that fails once does not lose the lease: only another term takes it.
                 Err(e) => tracing::warn!("{}", e.what),
             },
             _ => self.recovered_if(was_stalled),
         }
     }
 
-    /// One look may fall between two steps of somebody who puts it back.
+    /// Does not act on one observation, which may fall between two steps of a move.
     fn on_displaced(&mut self, what: String) {
         if self.state.context.displaced {
             return;
@@ -201,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// The workers may go on for longer, and a launch that waited for that is made.
+    /// Extends the workers' deadline, and makes a launch that waited for the renewal.
     fn on_renewed(&mut self, now: Tick) {
         let (asked, now) = (self.of_boot(self.journal.bumped), self.of_boot(now));
         if let Some(reached) = &mut self.journal.reached {
@@ -215,7 +210,7 @@ impl Driver {
         }
     }
 
-    /// Nobody else can have taken it: after a pause that is not so before it was renewed, and nothing is launched until then.
+    /// Returns true if no other supervisor can have taken the lease. After a pause that is only certain after a renewal.
     pub(super) fn holds_lease(&self) -> bool {
         let now = self.of_boot(self.now());
         self.journal.reached.as_ref().is_none_or(|r| r.renewals.is_held(now))
@@ -225,7 +220,7 @@ impl Driver {
         Tick(self.began.saturating_add(at.0))
     }
 
-    /// A guard ends the workers by itself where we are stopped, or hang.
+    /// Lets the guard end the workers on its own if this process is stopped or hangs.
     pub(super) fn tell_guard_of_lease(&mut self) {
         let reached = self.journal.reached.as_ref();
         let until = reached.map(|r| r.fence.since(r.renewals.proven()));
@@ -234,14 +229,14 @@ impl Driver {
         }
     }
 
-    /// When the workers must be ended if the lease is not renewed before.
+    /// When the workers must be killed unless the lease is renewed.
     pub(super) fn fence_due(&self) -> Option<Tick> {
         let after = self.journal.reached.as_ref()?.ttl;
         (self.state.live().is_some() && self.state.context.lease_lost.is_none())
             .then(|| self.journal.renewed.after(after))
     }
 
-    /// A supervisor on another machine may take the lease soon: it must find no worker of ours.
+    /// Kills the workers before a supervisor on another machine may take the lease.
     pub(super) fn check_fence(&mut self, now: Tick) {
         if self.fence_due().is_some_and(|due| due <= now) {
             let silent = now.since(self.journal.renewed).0 / 1000;
@@ -255,14 +250,14 @@ impl Driver {
         self.journal.durable = to;
         self.recovered_if(true);
         while let Some((_, act)) = self.waiting.pop_front_if(|(seq, _)| *seq <= to) {
-            // Once the end is decided nothing else begins.
+            // Once the end is decided, nothing else is started.
             if self.state.mode != RunMode::Finished || matches!(act.kind, ActKind::Finish(_)) {
                 self.guarded(act);
             }
         }
     }
 
-    /// After a wish to stop nothing is begun whose intent is not durable yet: a disk that is full must not keep it.
+    /// After a stop request, drops acts whose intent is not durable: a full disk must not delay the stop.
     pub(super) fn drop_unbegun(&mut self) {
         let is_end = |act: &Act| matches!(act.kind, ActKind::Finish(_));
         let (ends, dropped): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(_, act)| is_end(act));
@@ -283,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// The lines are kept and tried again; nothing new is started meanwhile.
+    /// Keeps the lines and tries again; nothing new is started meanwhile.
     fn on_unwritable(&mut self, why: String) {
         if let Some((mut bytes, sync)) = self.journal.in_flight.take() {
             bytes.append(&mut self.journal.unsent);
@@ -300,13 +295,13 @@ impl Driver {
         }
     }
 
-    /// The end that was decided is not kept from anybody by a journal that cannot be written: it is tried once more, at once.
+    /// Writes once more at the end: a journal that cannot be written must not prevent it.
     pub(super) fn last_words(&mut self) {
         self.journal.retry_at = None;
     }
 
-    /// Without its I/O worker the journal cannot be written: another one goes on where that one was. Lines whose fate is
-    /// unknown are sent again; a reader skips what it has seen.
+    /// Replaces the store I/O worker, without which the journal cannot be written. Lines that may be unwritten are sent again; a
+    /// reader skips duplicates.
     pub(super) fn replace_store_io_worker(&mut self) {
         let replaced = self.store.replace();
         self.on_unwritable("the helper that writes the journal died".to_owned());
@@ -318,11 +313,11 @@ impl Driver {
         let now = self.now();
         let ask = self.adoption(self.state.term);
         self.store.ask(IoPurpose::Setup, ask, now);
-        // It can be written at once: nothing was refused.
+        // Writing can start at once: nothing was refused.
         self.journal.retry_at = None;
     }
 
-    /// First question of an I/O worker that goes on where another one died.
+    /// The first question to an I/O worker that takes over from a dead one.
     pub(super) fn adoption(&self, term: Term) -> IoQuestion {
         IoQuestion::Adopt {
             run_dir: self.spec.run_dir.clone(),
@@ -333,7 +328,7 @@ impl Driver {
     }
 }
 
-/// The lease stands where the checkpoints are: that is what it protects.
+/// The lease is stored with the checkpoints, which it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
     supervise_host::io_worker::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }

@@ -1,4 +1,4 @@
-//! Looks at the checkpoints and their disk that the core asks for beside its scans.
+//! Checks of the checkpoints and their disk that the core requests besides its scans.
 
 use super::Driver;
 use super::io_workers::IoPurpose;
@@ -9,7 +9,7 @@ use supervise_host::io_worker::{IoQuestion, PathQuery};
 impl Driver {
     /// Asks whether the weights of a step are finite.
     pub(super) fn ask_for_finite(&mut self, ckpt: CkptId) {
-        // One at a time: while it is read, each record asks again.
+        // One at a time: each record asks again while a check is in progress.
         let is_asked = self.work.asks(|tag| matches!(tag, IoPurpose::Finite(..)));
         if let Some(attempt) = self.state.attempt.as_ref().map(|a| a.no).filter(|_| !is_asked) {
             let now = self.now();
@@ -19,7 +19,7 @@ impl Driver {
         }
     }
 
-    /// Asks for the room on the disk. Nothing is written beside workers that live.
+    /// Asks for the free space on the disk. Nothing is written while workers run.
     pub(super) fn ask_for_space(&mut self) {
         let run_dir = self.spec.run_dir.clone();
         let look = PathQuery::Disk {

@@ -1,4 +1,4 @@
-//! Telling somebody of events while the run goes on: by a helper, off the loop, never waited for.
+//! Sends notifications while the run continues: by a helper process, off the loop, never waited for.
 
 use super::{Driver, DriverMessage};
 use crate::notify::send::{NotifyJob, command};
@@ -15,21 +15,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-/// An answer is some lines of text.
+/// Longest answer, in bytes.
 const ANSWER: u64 = 64 << 10;
-/// At the end the answers are waited for this long; the helpers need nobody, and go on.
+/// How long to wait for answers at the end; the helpers continue on their own.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// The ways, and how much was told by them.
+/// The notification channels, and how much was sent.
 pub(super) struct Notifier {
     ways: NotifyTargets,
     /// Empty: all events.
     events: Vec<EventChoice>,
     pace: NotifyThrottle,
     host: String,
-    /// This wait was told.
+    /// This wait was reported.
     waited: bool,
-    /// Helpers that have not answered.
     tasks: JoinSet<(String, Vec<NotifyResult>)>,
 }
 
@@ -47,7 +46,7 @@ impl Notifier {
 }
 
 impl Driver {
-    /// A record was applied: tells it where it is an event.
+    /// Sends a notification if the applied record is an event.
     pub(super) fn tell(&mut self, record: &JournalRecord) {
         if self.telling.ways.is_none() {
             return;
@@ -101,7 +100,7 @@ impl Driver {
         });
         match helper {
             Err(why) => {
-                // Not at once: the records of this moment come first.
+                // Delayed, so that the records of this moment come first.
                 let _ = self
                     .internal
                     .send(DriverMessage::Told(event, vec![job.ways.failed(why)]));
@@ -110,7 +109,7 @@ impl Driver {
                 let tx = self.internal.clone();
                 self.telling.tasks.spawn(async move {
                     let came = follow(helper, order).await.unwrap_or_default();
-                    // The driver may have ended meanwhile.
+                    // The driver may have exited meanwhile.
                     let _ = tx.send(DriverMessage::Told(event.clone(), came.clone()));
                     (event, came)
                 });
@@ -118,7 +117,6 @@ impl Driver {
         }
     }
 
-    /// The result is a fact of the journal, and changes nothing.
     pub(super) fn on_told(&mut self, event: &str, came: Vec<NotifyResult>) {
         while self.telling.tasks.try_join_next().is_some() {}
         for NotifyResult { to, arrived, note } in came {
@@ -131,7 +129,7 @@ impl Driver {
         }
     }
 
-    /// The journal is closed: what could not be told is said here.
+    /// Prints failures after the journal was closed.
     pub(super) async fn last_telling(&mut self) {
         let tasks = &mut self.telling.tasks;
         let mut failed = Vec::new();
@@ -150,14 +148,14 @@ impl Driver {
     }
 }
 
-/// Its answer; `None` where it gave none.
+/// The helper's answer; `None` if it gave none.
 async fn follow(mut helper: Child, order: Vec<u8>) -> Option<Vec<NotifyResult>> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
     input.write_all(&order).await.ok()?;
     drop(input);
     let mut text = Vec::new();
     let read = output.take(ANSWER).read_to_end(&mut text).await;
-    // It is reaped here or, after a sweep, there.
+    // Reaped here or, after a sweep, there.
     let _ = helper.wait().await;
     read.ok()?;
     serde_json::from_slice(&text).ok()

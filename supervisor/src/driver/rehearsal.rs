@@ -1,4 +1,4 @@
-//! A relaunch tried in advance while workers run: by a helper that gives way to them, off the loop.
+//! Tries a relaunch in advance while workers run, in a low-priority helper off the loop.
 
 use super::{Driver, DriverMessage};
 use crate::rehearse::{RehearsalJob, command, trial};
@@ -11,19 +11,19 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// An answer is some lines of text.
+/// Longest answer, in bytes.
 const ANSWER: u64 = 1 << 20;
-/// A helper whose input is closed has this long to end what it started.
+/// Time for a helper whose input is closed to end its children.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// A rehearsal that is under way. Where this goes, its helper ends: its input closes.
+/// A rehearsal in progress. Dropping it closes the helper's input, which ends it.
 pub(super) struct Rehearsing {
     stop: Option<oneshot::Sender<()>>,
     over: JoinHandle<()>,
 }
 
 impl Driver {
-    /// Starts one, unless one is under way. What cannot be started is a fact, and keeps nobody.
+    /// Starts a rehearsal unless one is in progress. A failure to start is a fact and stops nothing.
     pub(super) fn rehearse(&mut self) {
         if self.rehearsal.is_some() {
             return;
@@ -42,7 +42,7 @@ impl Driver {
                 let tx = self.internal.clone();
                 let over = tokio::spawn(async move {
                     let result = follow(helper, order, stopped).await;
-                    // The driver may have ended meanwhile.
+                    // The driver may have exited meanwhile.
                     let _ = tx.send(DriverMessage::Rehearsed(result));
                 });
                 self.rehearsal = Some(Rehearsing { stop: Some(stop), over });
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Its result; `None`: it was ended, and the next launch asks again.
+    /// Handles the result; `None`: it was interrupted, and the next launch asks again.
     pub(super) fn on_rehearsed(&mut self, result: Option<RehearsalResult>) {
         self.rehearsal = None;
         if let Some(result) = result {
@@ -63,7 +63,6 @@ impl Driver {
         }
     }
 
-    /// Nobody waits for it any more.
     pub(super) async fn end_rehearsal(&mut self) {
         if let Some(mut rehearsing) = self.rehearsal.take() {
             drop(rehearsing.stop.take());
@@ -72,19 +71,19 @@ impl Driver {
     }
 }
 
-/// Its answer, as long as somebody waits for it: its input stays open until then, and it ends with that.
+/// The helper's answer. Its input stays open until then; closing it ends the helper.
 async fn follow(mut helper: Child, order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<RehearsalResult> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
     let written = input.write_all(&order).await;
     let holding = tokio::spawn(async move {
-        // Asked to stop, or the driver is gone.
+        // Asked to stop, or the driver exited.
         let _ = stopped.await;
         drop(input);
     });
     let mut text = Vec::new();
     let read = output.take(ANSWER).read_to_end(&mut text).await;
     holding.abort();
-    // It is reaped here or, after a sweep, there.
+    // Reaped here or, after a sweep, there.
     let _ = helper.wait().await;
     written.and(read).ok()?;
     serde_json::from_slice(&text).ok()

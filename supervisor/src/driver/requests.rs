@@ -1,11 +1,10 @@
-//! Requests of people to a living supervisor: over the control socket, or in a request that they left in the run directory.
+//! Operators' requests to a running supervisor: over the control socket, or left in the run directory.
 
 use super::Driver;
 use crate::control::{ControlReply, ControlRequest, LeftRequest};
 use supervise_core::event::{EventKind, OperatorRequest};
 
 impl Driver {
-    /// Does what is asked, and says so.
     pub(super) fn obey(&mut self, request: ControlRequest) -> ControlReply {
         let request = match request {
             ControlRequest::Status => {
@@ -36,7 +35,7 @@ impl Driver {
         ControlReply::Done
     }
 
-    /// A request that was left in the run directory. The journal is the answer.
+    /// Obeys a request that was left in the run directory. The journal is the reply.
     pub(super) fn on_left(&mut self, text: &str) {
         match serde_json::from_slice::<LeftRequest>(text.as_bytes()) {
             Ok(left) if left.term == self.state.term => {

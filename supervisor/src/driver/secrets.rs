@@ -1,22 +1,22 @@
-//! Events without secrets: what is decided, journaled and shown rests on them.
+//! Hides secrets in events, on which decisions, the journal and all output are based.
 //!
-//! A worker may print its token, a cluster may answer with an address that holds a password. Such words are hidden before
-//! anything else sees the event, so that the state of this term and the one that is folded from its journal are the same. Whatever
-//! is made of events has no secrets: the journal, `status`, `explain`, what is printed and what `on_event` is told.
+//! A worker may print its token, and a cluster may answer with an address that contains a password. They are hidden before any
+//! other code sees the event, so that the state of this term equals the one replayed from its journal. Everything derived from
+//! events is then free of secrets: the journal, `status`, `explain`, printed lines and notifications.
 
 use serde_json::Value;
 use supervise_config::{redact_lines, redact_text};
 use supervise_core::event::EventKind;
 
-/// Fields that hold words for people. Names of steps and files, by which things are found again, are in none of them.
+/// Fields that hold text for people. Names of steps and files, which identify things, are in none of them.
 const WORDS: [&str; 14] = [
     "text", "why", "what", "by", "detail", "finding", "said", "note", "notes", "output", "line", "lines", "argv",
     "words",
 ];
 
-/// The event with every secret in its words hidden.
+/// The event with every secret in its texts hidden.
 pub(super) fn hidden(kind: EventKind) -> EventKind {
-    // A scan holds names, sizes and verdicts of our own, and is large.
+    // A scan is large, and holds only names, sizes and our own verdicts.
     if matches!(kind, EventKind::Checkpoints(_) | EventKind::Timer(_)) {
         return kind;
     }
@@ -24,7 +24,7 @@ pub(super) fn hidden(kind: EventKind) -> EventKind {
         return kind;
     };
     match hide(&mut value, false) {
-        // By way of text, as all else is read: a reader of values would make the program larger by a thirtieth.
+        // Through text, as everything else is parsed: deserializing from values would make the program 3 % larger.
         true => {
             let text = serde_json::to_vec(&value).unwrap_or_default();
             serde_json::from_slice(&text).unwrap_or(kind)
@@ -33,12 +33,12 @@ pub(super) fn hidden(kind: EventKind) -> EventKind {
     }
 }
 
-/// `true`: something was hidden.
+/// Hides secrets in place. Returns true if something was hidden.
 fn hide(value: &mut Value, is_words: bool) -> bool {
     match value {
         Value::String(text) if is_words => replace(text, redact_text(text)),
         Value::Array(items) if is_words && items.iter().all(Value::is_string) => {
-            // Lines in their order: a private key is known by its first and its last one.
+            // In order: a private key is recognized by its first and last line.
             let safe = redact_lines(items.iter().filter_map(Value::as_str));
             let mut hidden = false;
             for (item, safe) in items.iter_mut().zip(safe) {
@@ -55,7 +55,7 @@ fn hide(value: &mut Value, is_words: bool) -> bool {
             }
             hidden
         }
-        // Names nest: words may stand below words, and never lose that again.
+        // Fields nest: everything below a text field counts as text.
         Value::Object(fields) => {
             let mut hidden = false;
             for (name, field) in fields {

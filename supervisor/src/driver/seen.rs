@@ -1,4 +1,4 @@
-//! A trainer that is seen while it runs, where the command tells of none: its steps are proven from then on.
+//! Finds a trainer while it runs, if the command does not show one: its steps are proven from then on.
 
 use super::Driver;
 use super::io_workers::IoPurpose;
@@ -12,50 +12,46 @@ use supervise_host::io_worker::{IoAnswer, IoQuestion, LoadedRun, RUN_DIR_NAME};
 use supervise_host::process::{find_attempt_processes, own_pid_scope, own_ref, sight};
 use supervise_trainers::registry;
 
-/// It is looked for this often, and this often once it was found.
 const LOOK: Ms = Ms::secs(1);
 const LOOK_AGAIN: Ms = Ms::secs(10);
-/// The end of an attempt waits so long for a file system that does not answer.
+/// How long the end of an attempt waits for a file system that does not answer.
 const PATIENCE: Ms = Ms::secs(15);
 
-/// Looks at what the interpreters of an attempt tell.
+/// State of the search in what an attempt's interpreters report.
 #[derive(Debug, Default)]
 pub(super) struct Seeing {
     next: Tick,
     /// The attempt and the text of the last look.
     told: Option<(AttemptNo, String)>,
-    /// The root that others on this machine can see to be this run's.
+    /// The root that other supervisors on this machine can see to belong to this run.
     shown: Option<(Utf8PathBuf, TrainerCopy)>,
-    /// It was said that nothing can be seen.
+    /// It was reported that nothing can be seen.
     said_blind: bool,
-    /// The end of an attempt that waits until the root is known to be nobody else's, and how long.
+    /// The end of an attempt that waits until the root is known to belong to no other run, and until when.
     held: Option<(TreeEnd, Tick)>,
-    /// It waited long enough.
     is_late: bool,
 }
 
-/// An attempt whose tree is gone.
 type TreeEnd = (AttemptNo, Vec<ProcRef>, TreeSeen);
 
 impl Seeing {
-    /// The next look, while there is something to look at.
     pub(super) fn due(&self) -> Tick {
         self.next
     }
 }
 
 impl Driver {
-    /// Python that runs first in the interpreters of this run.
+    /// Python code that runs first in the interpreters of this run.
     pub(super) fn hook(&self, argv: &[String]) -> Option<String> {
         self.order.hook(&self.spec, argv).map(str::to_owned)
     }
 
-    /// Whether what is told is of use: the command itself told nothing of a checkpoint root.
+    /// Whether the reports are needed: the command itself shows no checkpoint root.
     pub(super) fn sees(&self) -> bool {
         self.order.spec.root.is_none() && self.state.live().is_some_and(|a| self.hook(&a.launch.argv).is_some())
     }
 
-    /// Reads what the present attempt's interpreters told, if it is time.
+    /// Reads what the current attempt's interpreters reported, if it is time.
     pub(super) fn look_for_trainer(&mut self, at_once: bool) {
         let now = self.now();
         if self.seeing.held.as_ref().is_some_and(|(_, until)| *until <= now) {
@@ -92,13 +88,13 @@ impl Driver {
         if self.spec.root.is_some() {
             return self.on_seen(seen);
         }
-        // A run of its own may have that root.
+        // A run of its own may use that root.
         let run_dir = seen.root.join(RUN_DIR_NAME);
         self.work
             .ask(IoPurpose::Seen(Box::new(seen)), IoQuestion::Peek { run_dir }, now);
     }
 
-    /// Shows others whose root this is. Of two runs that train into one, the later one has to go: that one is told who was first.
+    /// Shows other supervisors whose root this is. If two runs train into one root, the later one is told which was first.
     fn shares_root(&mut self, root: &Utf8Path, told: &str) -> Option<String> {
         if self.seeing.shown.as_ref().is_none_or(|(shown, _)| shown != root) {
             self.seeing.shown = TrainerCopy::new(told).ok().map(|copy| (root.to_owned(), copy));
@@ -112,7 +108,7 @@ impl Driver {
         Some(format!("run {} trains into {root} as well", first.run))
     }
 
-    /// Says once that the interpreter lets nothing be seen.
+    /// Reports once that the interpreter shows nothing.
     fn tell_blind(&mut self, told: &str) {
         let Some(error) = registry::hook_failed(told).filter(|_| !self.seeing.said_blind) else {
             return;
@@ -123,7 +119,7 @@ impl Driver {
         ));
     }
 
-    /// Whoever holds the run of a directory that the trainer was seen to save in, or trains there without a supervisor.
+    /// Who already runs in a directory in which the trainer was seen to save, with or without a supervisor.
     fn holder_of(&self, loaded: &LoadedRun) -> Option<String> {
         if let Some((holder, silent)) = loaded
             .holder
@@ -143,7 +139,7 @@ impl Driver {
         (!left.is_empty()).then(|| format!("run {run}, whose processes live without a supervisor"))
     }
 
-    /// The end of an attempt is decided upon once it is known whether its steps are this run's.
+    /// Delays the end of an attempt until it is known whether its steps belong to this run.
     pub(super) fn holds_tree_end(&mut self, end: TreeEnd) -> Option<TreeEnd> {
         let until = self.now().after(PATIENCE);
         let asks = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
@@ -154,7 +150,7 @@ impl Driver {
         None
     }
 
-    /// What was asked was lost.
+    /// Asks again, because the question was lost.
     pub(super) fn look_anew(&mut self) {
         self.seeing.told = None;
         self.go_on_after_tree();
@@ -167,7 +163,6 @@ impl Driver {
         }
     }
 
-    /// The root is nobody else's, or is.
     pub(super) fn on_seen_root(&mut self, mut seen: TrainerSeen, answer: &Result<IoAnswer, ActError>) {
         let own = seen.root.join(RUN_DIR_NAME) == self.spec.run_dir;
         let holder = match answer {
@@ -196,7 +191,7 @@ impl Driver {
         self.take_seen();
         self.introduce();
         self.forget_what_is_ready();
-        // It reads the lines of the next attempt by the rules of the trainer.
+        // The standby guard must read the lines of the next attempt with the rules of the trainer.
         if self.standby.is_some()
             && let Ok(standby) = self.guard_ahead(None)
         {
@@ -208,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// The specification as the command and what was seen tell it.
+    /// Updates the specification from the command and what was seen.
     pub(super) fn take_seen(&mut self) {
         if let Some(seen) = self.state.seen.as_ref().filter(|_| self.order.spec.root.is_none()) {
             self.spec = seen.applied(&self.order.spec);

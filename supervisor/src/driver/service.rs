@@ -1,4 +1,4 @@
-//! Messages to the service manager: ready once the workers run, the step, that we live, that an end takes its time.
+//! Messages to the service manager (sd_notify): ready, current step, watchdog, extended stop timeout.
 
 use super::Driver;
 use supervise_core::id::{Ms, Tick};
@@ -6,19 +6,19 @@ use supervise_core::journal::record::StartPoint;
 use supervise_core::state::{RunMode, RunState};
 use supervise_host::service_manager::ServiceManager;
 
-/// It hears at least this often that we live.
+/// Longest interval between two watchdog messages.
 const EVERY: Ms = Ms::secs(10);
-/// An end that goes on may last so much longer each time.
+/// How much longer a stop may take with each message.
 const EXTEND_MICROSECONDS: u64 = 60_000_000;
 
-/// The messages so far.
+/// What was sent so far.
 #[derive(Debug, Default)]
 pub(super) struct Service {
     manager: ServiceManager,
     ready: bool,
     stopping: bool,
     status: String,
-    /// When it has to hear from us again.
+    /// When the next message is due.
     due: Option<Tick>,
 }
 
@@ -36,13 +36,14 @@ impl Service {
         self.due
     }
 
-    /// Tells what is new, and where it is due that we live: from the event loop itself, so that a loop that hangs is silent.
+    /// Sends what changed, and the watchdog message if it is due. Called from the event loop itself, so that a loop that hangs is
+    /// silent.
     fn tell(&mut self, s: &RunState, now: Tick) {
         if !self.manager.is_there() {
             return;
         }
         let mut lines = String::new();
-        // Who waits for the start of a run that is finished already waits for nothing.
+        // A start of a run that is already finished counts as ready.
         let ready = matches!(s.mode, RunMode::Running | RunMode::Draining { .. } | RunMode::Finished);
         if ready && !self.ready {
             lines.push_str("READY=1\n");
@@ -63,7 +64,7 @@ impl Service {
             let every = self.manager.watchdog().map_or(EVERY, |w| Ms(w.0 / 3).min(EVERY));
             self.due = Some(now.after(every.max(Ms(100))));
         }
-        // What could not be said is said the next time.
+        // What could not be sent is sent next time.
         if !lines.is_empty() && self.manager.say(&lines) {
             self.ready |= ready;
             self.stopping |= stopping;
@@ -73,14 +74,14 @@ impl Service {
 }
 
 impl Driver {
-    /// Tells the service manager, where one started us.
+    /// Informs the service manager, if there is one.
     pub(super) fn tell_manager(&mut self) {
         let now = self.now();
         self.service.tell(&self.state, now);
     }
 }
 
-/// How the run is, in one line.
+/// The state of the run in one line.
 fn status(s: &RunState) -> String {
     let mut out = s.mode.word().to_owned();
     let Some(a) = &s.attempt else { return out };

@@ -1,4 +1,4 @@
-//! The next attempt's interpreters, started while this one trains: whether, when, and with what draft of the order.
+//! Starts the next attempt's interpreters while the current one trains: whether, when, and with which draft of the order.
 
 use super::Driver;
 use crate::environment;
@@ -17,67 +17,63 @@ use supervise_host::process::usage;
 use supervise_host::system::free_port;
 use supervise_trainers::{HostFacts, RayMode, TrainerFacts, adapter};
 
-/// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
-/// Longest list of imports: a large trainer's has 6,000 names.
+/// Longest list of imports, in bytes; a large trainer imports 6,000 modules.
 const NOTES: usize = 1 << 20;
-/// Of the workers of its Ray, together.
+/// The same for all workers of its Ray together.
 const NOTES_OF_WORKERS: usize = 16 << 20;
-/// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
+/// A standby interpreter sleeps this many times as long as it imports: it takes a quarter of a processor from the running trainer.
 const PAUSES: u32 = 3;
-/// While interpreters wait, the memory is looked at this often.
+/// How often to check the memory while interpreters wait.
 const LOOK_AT_MEMORY: Ms = Ms::secs(30);
-/// Bytes that interpreters may hold where nothing is set: this, or a share of what there is.
+/// Default limit for the memory of standby interpreters, in bytes: this, or a share of the total.
 const MEMORY: u64 = 3 << 30;
 const SHARE: u64 = 20;
 
-/// Knowledge about the interpreters that import ahead.
 #[derive(Debug, Default)]
 pub(super) struct ImportsAhead {
-    /// The guard's descriptor of what the attempt notes.
+    /// The guard's descriptor of the notes that the attempt writes.
     pub(super) notes: Option<i32>,
-    /// Imports of the last attempt that noted them, and what its driver's Ray started.
+    /// Imports of the last attempt that noted them, and the workers that its driver's Ray started.
     noted: Option<(String, Option<WorkersOfRay>)>,
-    /// The port of the draft.
     port: Option<u16>,
-    /// Attempt for whose next one a draft was made, or cannot be.
+    /// Attempt for whose successor a draft was made, or cannot be made.
     settled: Option<AttemptNo>,
-    /// Interpreters wait.
     wait: bool,
     /// Why the next attempt starts its own.
     why: Option<String>,
-    /// Why every other will.
+    /// Why every later attempt will start its own.
     unfit: Option<String>,
-    /// The workers of the driver's Ray cannot be made ahead.
+    /// The workers of the driver's Ray cannot be pre-started.
     ray_unfit: bool,
 }
 
 impl Driver {
-    /// The workers are interpreters that run our file first.
+    /// Returns true if the workers are interpreters that run our file first.
     pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
         let policy = &self.spec.policy;
         let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
         wished && self.spec.gang.launcher != LauncherKind::Ray && self.are_interpreters(argv)
     }
 
-    /// The driver's interpreter starts a Ray of its own.
+    /// Returns true if the driver's interpreter starts its own Ray.
     pub(super) fn starts_ray(&self, argv: &[String]) -> bool {
         matches!(self.order.facts.ray, RayMode::Own { .. }) && self.runs_interpreters(argv)
     }
 
-    /// They leave the exception that ends them.
+    /// Returns true if the workers record the exception that ends them.
     pub(super) fn tells_endings(&self, argv: &[String]) -> bool {
         !self.spec.policy.observe && self.are_interpreters(argv)
     }
 
-    /// They are interpreters of this machine, and the start of them is ours.
+    /// Returns true if the workers are interpreters of this machine that this program starts directly.
     fn are_interpreters(&self, argv: &[String]) -> bool {
         let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
         let ours = self.order.settings.interpreter == InterpreterChoice::Auto && self.spec.gang.nodes <= 1;
         ours && program.is_some_and(|p| p.starts_with("python"))
     }
 
-    /// Replaces the guard that waits by one whose interpreters import ahead, once the first step of this attempt was done.
+    /// Replaces the standby guard with one whose interpreters import ahead, after the first step of this attempt.
     pub(super) fn import_ahead(&mut self) {
         let Some(a) = self
             .state
@@ -135,7 +131,7 @@ impl Driver {
         self.imports_ahead.why = Some(why);
     }
 
-    /// Interpreters that wait make room where the run needs it.
+    /// Ends standby interpreters if the run needs their memory.
     fn look_at_memory(&mut self) {
         if !self.imports_ahead.wait {
             return;
@@ -162,7 +158,7 @@ impl Driver {
         all.filter(|d| is_memory(d.forecast.what)).map(|d| d.words()).next()
     }
 
-    /// The journal's word on a launch: a relaunch that had no interpreters says why.
+    /// How an attempt was launched, for the journal: a relaunch without standby interpreters says why.
     pub(super) fn how_launched(
         &mut self,
         attempt: AttemptNo,
@@ -183,7 +179,7 @@ impl Driver {
         ahead.or_else(|| Some(StandbyResult::Cold { why: why?, lasting }).filter(|_| is_relaunch))
     }
 
-    /// Bytes that the interpreters may hold: never more than half of what is free.
+    /// Memory that the interpreters may use, in bytes: at most half of what is free.
     fn memory_for_interpreters(&self, a: &Attempt) -> u64 {
         let all = usage(a.launch.workers.first().map_or(0, |p| p.pid), None);
         let memory = || {
@@ -223,7 +219,7 @@ impl Driver {
         })
     }
 
-    /// The variables with which the driver of an attempt was started.
+    /// The environment of an attempt's driver.
     fn given(&self, order: &LaunchOrder) -> Option<Vec<(String, String)>> {
         let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).ok()?;
@@ -231,7 +227,7 @@ impl Driver {
         order.workers.into_iter().next().map(|driver| driver.env)
     }
 
-    /// Notes of this attempt's first worker itself, or of the attempt whose interpreters it had.
+    /// Notes of this attempt's first worker, or of the attempt whose interpreters it used.
     ///
     /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
     fn noted(&mut self, a: &Attempt) -> Option<(String, Option<WorkersOfRay>)> {
@@ -261,7 +257,7 @@ impl Driver {
         String::from_utf8(text).ok().filter(|t| t.len() <= NOTES_OF_WORKERS)
     }
 
-    /// The port that the interpreters expect, where it is still free.
+    /// The port that the interpreters expect, if it is still free.
     pub(super) fn port(&mut self) -> std::io::Result<u16> {
         let expected = self.imports_ahead.port.take();
         let here = self.here();
@@ -272,7 +268,7 @@ impl Driver {
         }
     }
 
-    /// Address at which a gang's first rank listens.
+    /// Address on which a gang's first rank listens.
     fn here(&self) -> IpAddr {
         match self.spec.gang.nodes {
             0 | 1 => Ipv4Addr::LOCALHOST.into(),
@@ -292,7 +288,8 @@ impl Driver {
     }
 }
 
-/// These notes are a worker's that is itself what was started, and did not execute itself anew: it would do so again, without an order.
+/// Returns true if the notes are of the started worker itself, and it did not re-execute itself: it would do so again, without an
+/// order.
 fn is_of_first_worker(notes: &str, a: &Attempt) -> bool {
     let pid = notes
         .strip_prefix("b ")
@@ -301,7 +298,7 @@ fn is_of_first_worker(notes: &str, a: &Attempt) -> bool {
     once && pid.is_some() && a.launch.workers.first().map(|w| w.pid) == pid
 }
 
-/// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.
+/// Memory for standby interpreters, in bytes. `set`: the setting; `of`: total memory; `free`: free memory.
 fn allowance(set: Option<u64>, of: u64, free: u64) -> u64 {
     set.unwrap_or(MEMORY.max(of / SHARE)).min(free / 2)
 }

@@ -1,4 +1,4 @@
-//! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
+//! The start of a term: control socket, journals, lease, and then a running guard or orphans.
 
 use super::allocation::AllocationWatch;
 use super::ask::{call, cannot_start};
@@ -37,13 +37,13 @@ use supervise_host::process::{
     boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, is_proc_our_own, own_ref,
 };
 
-/// A guard that lives answers within this.
+/// A running guard answers within this.
 const HELLO: Duration = Duration::from_secs(10);
-/// The guard of an attempt that is over ends within this: it waits for the writer of the output where that came late.
+/// The guard of a finished attempt exits within this, even if the log writer started late.
 const GUARD_ENDS: Duration = Duration::from_millis(2500);
 const GUARD_LOOK: Duration = Duration::from_millis(5);
 
-/// Runs one term from its beginning to its end.
+/// Runs one term from start to end.
 pub(super) async fn term(
     order: RunOrder,
     mut printer: Printer,
@@ -65,7 +65,7 @@ pub(super) async fn term(
         }
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };
-    // Orphans of a guard and a keeper that were killed come to us, where they are found by descent.
+    // Orphans of a killed guard or keeper become our children, so that they are found by descent.
     if let Err(e) = supervise_host::system::adopt_orphans() {
         tracing::warn!("orphans of a killed guard will not come to this process: {e}");
     }
@@ -93,7 +93,7 @@ pub(super) async fn term(
     for note in &loaded.notes {
         printer.note(note);
     }
-    // What a copied directory says is said of another run.
+    // The journal of a copied directory is about another run.
     if let Some(found) = loaded.newer.as_ref().filter(|_| !loaded.copied) {
         return Err(newer_journal(&spec.run_dir, found));
     }
@@ -174,7 +174,7 @@ fn lease_ttl(order: &RunOrder) -> Ms {
     Ms(u64::try_from(order.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// If other machines reach the checkpoint root, workers do not outlive the lease.
+/// If other machines reach the checkpoint root, workers must not outlive the lease.
 fn fence(order: &RunOrder) -> Option<Ms> {
     let reached = order.settings.multi_host && order.spec.root.is_some();
     reached.then(|| lease_ttl(order))
@@ -186,7 +186,7 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
     Utf8PathBuf::from_path_buf(exe).map_err(|p| CliError::environment(format!("{} is not UTF-8", p.display())))
 }
 
-/// A journal that ended with an outcome that needs a person answers the same again, without acting.
+/// A run that ended with a failure that needs attention ends the same way again, without acting.
 fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
     let outcome = answered_again(state, spec).filter(|_| !flags.again)?;
     let why = match outcome {
@@ -207,7 +207,7 @@ fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut
     Some(outcome.exit_code())
 }
 
-/// How long after our last sign what we leave behind may go on.
+/// How long what we leave behind may keep running after our last heartbeat.
 fn lasting(order: &RunOrder) -> Ms {
     let policy = &order.spec.policy;
     let lasting = LeaseClaim::lasting(lease_ttl(order), policy.orphan_grace, policy.save_grace);
@@ -217,7 +217,7 @@ fn lasting(order: &RunOrder) -> Ms {
     }
 }
 
-/// The same for what is on this machine: nodes that are cut off from it need some time more to end their ranks.
+/// The same for this machine; nodes that are cut off need more time to end their ranks.
 fn lasting_here(order: &RunOrder) -> Ms {
     let more = if order.spec.gang.nodes > 1 { FENCED_MS } else { 0 };
     Ms(lasting(order).0.saturating_sub(more))
@@ -245,21 +245,21 @@ async fn take_lease(
     }
 }
 
-/// State of the journals now that nobody else writes them.
+/// The state of the journals, now that no other process writes them.
 fn current(loaded: LoadedRun, taken: &TermStart, printer: &mut Printer) -> LoadedRun {
     let anew = taken.anew.as_deref();
     for note in taken.notes.iter().chain(anew.iter().flat_map(|l| &l.notes)) {
         printer.note(note);
     }
     let mut loaded = anew.cloned().unwrap_or(loaded);
-    // Under the name that the root had before, processes of an earlier attempt bear another mark.
+    // Under the root's previous name, processes of an earlier attempt carry another marker.
     if let Some(before) = &taken.before {
         loaded.recorded = find_attempt_processes(before, &loaded.recorded);
     }
     loaded
 }
 
-/// Takes the leash of a living guard.
+/// Connects to a running guard.
 async fn living_guard(
     run: &supervise_core::id::RunId,
     term: Term,
@@ -278,7 +278,7 @@ async fn living_guard(
             (link.takes_devices, link.takes_lease) = (hello.takes_devices, hello.takes_lease);
             Ok((Some(link), Some(hello)))
         }
-        // It ended while we asked: what it left is found as orphans.
+        // It exited meanwhile; anything it left is found as orphans.
         Ok(_) => Ok((None, None)),
         Err(_) => Err(CliError::environment(
             "the guard of an earlier term lives but does not answer".to_owned(),
@@ -298,16 +298,16 @@ impl Driver {
         let begin = IoQuestion::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
-            // Without what was seen of a trainer, which is in the journal: the lease stands where the command alone says.
+            // Without what was seen of a trainer, which is in the journal: the location of the lease depends on the command alone.
             spec: Box::new(without_secrets(&self.order.spec)),
             lease_dir: lease_dir(&self.order.spec),
             registry: self.order.registry.clone(),
         };
         if hello.is_none() {
-            // It loads beside the disk's work. Without one the launch starts its own.
+            // It loads while the disk works. If it cannot be started, the launch starts its own.
             self.standby = self.guard_ahead(None).ok();
         }
-        // Looked for beside the disk's work: the lease is held, so that nobody else starts anything meanwhile.
+        // Search for orphans while the disk works: the lease is held, so no other process starts anything meanwhile.
         let (run, recorded) = (self.spec.run.clone(), loaded.recorded.clone());
         let find = move || find_attempt_processes(&run, &recorded);
         let looking = hello.is_none().then(|| tokio::task::spawn_blocking(find.clone()));
@@ -315,7 +315,7 @@ impl Driver {
             self.journal.ground = ground;
         }
         if self.store.is_a_replacement() {
-            // The lease was won by one that died.
+            // The lease was taken by a worker that died.
             let ask = self.adoption(term);
             call(&mut self.store, ask, &mut self.printer, inputs).await?;
         }
@@ -332,7 +332,7 @@ impl Driver {
             self.first_answer(inputs).await?;
         }
         let orphans = match looking {
-            // A thread that cannot be had is no reason to find nothing.
+            // Without a thread, search here.
             Some(looking) => looking.await.unwrap_or_else(|_| find()),
             None => Vec::new(),
         };
@@ -371,7 +371,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Events that the guard saw while nobody listened.
+    /// Feeds the events that the guard saw while no supervisor was connected.
     fn catch_up(&mut self, hello: GuardHello) {
         let attempt = hello.attempt;
         for (means, sighting) in hello.sightings {
@@ -392,12 +392,12 @@ impl Driver {
         }
     }
 
-    /// The last records and the lease reach the disk, or not in time.
+    /// Writes the last records and the lease, unless that takes too long.
     async fn end(&mut self) {
         self.tell_manager();
         self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
-        // Interpreters that waited for a next attempt end before we do.
+        // Standby interpreters exit before this process does.
         let standby = self.standby.take().map(StandbyGuard::dismiss);
         if let Some(link) = &mut self.guard {
             link.say(&ToGuard::Bye);
@@ -416,9 +416,9 @@ impl Driver {
                 }
                 self.on_store_line(text);
             }
-            // Whoever takes the lease next finds nothing of ours that still writes.
+            // The next holder of the lease must not meet a writer of ours.
             self.work.end().await;
-            // What is left of an attempt is the next holder's to end: it must not be taken for the end of all.
+            // The next holder must end what is left of an attempt, so do not mark the lease as released.
             if self.state.live().is_none() {
                 self.store.ask(IoPurpose::Nothing, IoQuestion::Release, now);
             }
@@ -427,7 +427,7 @@ impl Driver {
                 self.on_store_line(Some(text));
             }
         };
-        // A file system that hangs must not keep us: the lease is then known by our process being gone.
+        // Do not wait for a hanging file system: the lease then ends with this process.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
         let _ = tokio::time::timeout(GUARD_ENDS, self.guard_ends()).await;
         if let Some(standby) = standby {
@@ -450,7 +450,7 @@ impl Driver {
         }
     }
 
-    /// The guard of the last attempt sees to it that the end of the output is written: whoever reads it next finds it.
+    /// Waits for the guard of the last attempt to write the end of the output, so that readers find it.
     async fn guard_ends(&self) {
         let guard = self.guard.as_ref().filter(|l| l.gone).map(|l| l.guard);
         while guard.is_some_and(is_alive) {
@@ -465,7 +465,7 @@ async fn has_ended(mut child: Child) {
     }
 }
 
-/// The specification as it is written to disk: without values that may be secrets.
+/// The specification as written to disk: without values that may be secrets.
 fn without_secrets(spec: &RunSpec) -> RunSpec {
     let mut shown = spec.clone();
     for (name, value) in &mut shown.env {

@@ -1,4 +1,4 @@
-//! True if the command can be executed at all.
+//! Checks that the command can be executed.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use supervise_trainers::started_file::started_file;
 
-/// Place where the first word is looked for if no PATH is set.
+/// The search path if PATH is not set.
 const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The hint where there is no command, as `run` takes it.
+/// The hint for `run` without a command.
 pub const GIVE_A_COMMAND: &str = "give the command after --, or set supervisor.command";
 
-/// Finds the program of a command as the launch will find it.
+/// Finds the program of a command the way the launch will.
 pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Utf8PathBuf, CliError> {
     if program.contains('/') {
         let path = cwd.join(program);
@@ -38,7 +38,7 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     })
 }
 
-/// There is a command at all. `config`: the file that was named in its place.
+/// Checks that there is a command. `config`: the file that was given instead.
 pub(super) fn is_given(command: &[String], config: Option<&Utf8Path>) -> Result<(), CliError> {
     if !command.is_empty() {
         return Ok(());
@@ -53,7 +53,6 @@ pub(super) fn is_given(command: &[String], config: Option<&Utf8Path>) -> Result<
     Err(error.hint(format!("supervise run -- {}", shown_command(&words))))
 }
 
-/// The command's program exists.
 pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<(), CliError> {
     match command.first() {
         Some(program) => find(program, cwd, env).map(|_| ()),
@@ -61,7 +60,7 @@ pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, S
     }
 }
 
-/// The script that the command starts is there: Python, a shell and a launcher of ranks would only say so at each launch.
+/// Checks that the script of the command exists: Python, a shell or a rank launcher would fail only at each launch.
 pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<(), CliError> {
     let Some(file) = started_file(command) else {
         return Ok(());
@@ -71,7 +70,7 @@ pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<Stri
         Err(e) => matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         Ok(_) => false,
     };
-    // `env PATH=… sh x` looks elsewhere.
+    // `env PATH=… sh x` searches elsewhere.
     let sets_path = || command.iter().any(|w| w.starts_with("PATH="));
     let in_path = || sets_path() || dirs(cwd, env).any(|dir| path_access::exists(&dir.join(file.path)));
     if !missing(&path) || file.in_path && in_path() {
@@ -87,7 +86,7 @@ pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<Stri
     )))
 }
 
-/// Places where programs are looked for.
+/// The directories that are searched for programs.
 fn dirs(cwd: &Utf8Path, env: &BTreeMap<String, String>) -> impl Iterator<Item = Utf8PathBuf> {
     let path = search_path(env);
     let dirs: Vec<Utf8PathBuf> = path.split(':').map(|d| cwd.join(d)).collect();

@@ -1,7 +1,7 @@
-//! The command that is run: the command as it is given or, where that is a script, the trainer's call that it makes.
+//! Finds the command that is run: the given command or, if that is a script, the trainer's call in it.
 //!
-//! Nothing is launched before it is known where it saves and by which switches. What was learnt is only read; values that look
-//! like secrets are dropped as it arrives.
+//! Nothing is launched before it is known where the trainer saves and with which options. What was found out is only read; values
+//! that look like secrets are dropped on arrival.
 
 mod heard;
 mod recording;
@@ -24,36 +24,35 @@ use supervise_config::settings::AUTO;
 use supervise_core::spec::script::LearnedCall;
 use supervise_trainers::registry::{self, adapters};
 
-/// Shells, by the names that scripts give them.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
-/// Programs that run what comes after them.
+/// Programs that run the command after them.
 const WRAPPERS: [&str; 7] = ["env", "nohup", "nice", "stdbuf", "timeout", "setsid", "time"];
-/// Bytes read from standard input at most.
+/// Maximum number of bytes read from standard input.
 const GIVEN: u64 = 4 << 20;
 
-/// The sources, and the call that is made.
+/// The sources, and the trainer's call.
 #[derive(Debug)]
 pub struct DiscoveredCommand {
-    /// The reading for that call.
+    /// The sources, read for that call.
     pub sources: RunSources,
-    /// The trainer's call that the command makes, where the command is a script.
+    /// The trainer's call, if the command is a script.
     pub learnt: Option<LearnedCall>,
 }
 
 impl DiscoveredCommand {
-    /// The words that call the trainer.
+    /// The command that calls the trainer.
     #[must_use]
     pub fn call(&self) -> &[String] {
         self.learnt.as_ref().map_or(&self.sources.command, |l| &l.command)
     }
 
-    /// The directory that the trainer starts in.
+    /// The directory in which the trainer starts.
     #[must_use]
     pub fn call_cwd(&self) -> &Utf8Path {
         self.learnt.as_ref().map_or(&self.sources.cwd, |l| &l.cwd)
     }
 
-    /// Nothing can be launched of a script whose call is not known.
+    /// Fails for a script whose call is unknown: it cannot be launched.
     pub(super) fn known(self) -> Result<Self, CliError> {
         match self.learnt.is_none() && is_needed(&self.sources) {
             true => Err(unknown(&self.sources)),
@@ -63,14 +62,14 @@ impl DiscoveredCommand {
 }
 
 impl RunSources {
-    /// Finds the call; a script may be run for that, where the request allows it.
+    /// Finds the call; runs the script for that if the request allows it.
     pub(super) fn discover(self) -> Result<DiscoveredCommand, CliError> {
         let learnt = match is_needed(&self) {
             true => learnt(&self)?,
             false => None,
         };
         let sources = match &learnt {
-            // It may name a YAML of its own.
+            // The call may name another YAML.
             Some(call) => Self::read(self.request, Some(call))?,
             None => self,
         };
@@ -78,7 +77,7 @@ impl RunSources {
     }
 }
 
-/// Returns true if the command is a script of which nothing can be read.
+/// Returns true if the command is a script whose text shows nothing.
 fn is_needed(c: &RunSources) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
     let named = c.settings.trainer.as_str();
@@ -107,7 +106,7 @@ fn is_script(command: &[String], cwd: &Utf8Path) -> bool {
     }
 }
 
-/// The file begins with `#!` and a shell, or is text without it by a shell's suffix, which `sh` runs.
+/// Returns true if the file begins with `#!` and a shell, or is text with a shell suffix, which `sh` would run.
 fn has_shell(file: &Utf8Path) -> bool {
     let head = path_access::is_file(file).then(|| path_access::read(file, 256));
     let Some(Ok((text, _))) = head else { return false };
@@ -119,7 +118,7 @@ fn has_shell(file: &Utf8Path) -> bool {
     words.any(|w| SHELLS.contains(&w))
 }
 
-/// Facts that are known, or can be learnt, of the script; `None`: nothing, and it may not be run.
+/// What is known about the script or can be found out; `None`: nothing, and it may not be run.
 fn learnt(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     match c.request.learning {
         Learning::Known => Ok(starts(c).iter().find_map(starts::last_learnt)),
@@ -142,7 +141,7 @@ fn learnt(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     }
 }
 
-/// What a script does before its call is done when it is learnt. If we started it before, that is known and looked at.
+/// Finding out a call executes everything before it. If `supervise` started the script before, its effects are known and checked.
 fn agreed(c: &RunSources) -> Result<(), CliError> {
     if !c.request.asks_first || root_before(c).is_some() {
         return Ok(());
@@ -171,7 +170,6 @@ fn given() -> Result<LearnedCall, CliError> {
     parsed.map_err(|e| CliError::internal(format!("no launch description received from the script: {e}")))
 }
 
-/// Another user wrote what would be run.
 fn not_run(c: &RunSources, why: &str) -> CliError {
     let run = c.request.again(&["run"], &[]);
     CliError::config(format!(
@@ -181,7 +179,6 @@ fn not_run(c: &RunSources, why: &str) -> CliError {
     .hint(format!("to run it all the same: {}", proposed(&run)))
 }
 
-/// Text where nothing is known.
 fn unknown(c: &RunSources) -> CliError {
     CliError::config(format!(
         "which trainer `{}` starts is not known yet: the script has to be run to learn it",

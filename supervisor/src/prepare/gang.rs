@@ -1,16 +1,16 @@
-//! The gang that settings and configuration ask for.
+//! The gang that settings and configuration request.
 
 use supervise_config::settings::{LauncherChoice, Settings};
 use supervise_core::spec::LauncherKind;
 use supervise_trainers::RayMode;
 use supervise_trainers::read::ReadOutput;
 
-/// Nodes that a gang is started on.
+/// Nodes on which a gang is started.
 pub(super) fn nodes(s: &Settings, out: &ReadOutput) -> u32 {
     s.gang.nodes.unwrap_or(out.gang.nodes).max(1)
 }
 
-/// Nodes that something is started on by us: ranks, or Ray.
+/// Nodes on which this program starts ranks or Ray.
 pub(super) fn over_nodes(settings: &Settings, out: &ReadOutput) -> u32 {
     match &out.facts.ray {
         _ if is_gang(settings, out) => nodes(settings, out),
@@ -19,7 +19,7 @@ pub(super) fn over_nodes(settings: &Settings, out: &ReadOutput) -> u32 {
     }
 }
 
-/// In a job of Slurm's a cluster that nobody names would be ours to start.
+/// In a Slurm job, this program would start Ray unless a cluster is named.
 pub(super) fn would_start_ray(settings: &Settings, out: &ReadOutput, is_script: bool) -> bool {
     let is_nobodys = matches!(&out.facts.ray, RayMode::Cluster { address: None, .. });
     settings.gang.launcher == LauncherChoice::Auto && !is_script && is_nobodys

@@ -1,11 +1,10 @@
-//! Paths as a run names them: absolute, and with all links followed.
+//! Paths as stored for a run: absolute, with all links resolved.
 
 use crate::error::CliError;
 use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 
-/// The working directory.
 pub(super) fn cwd() -> Result<Utf8PathBuf, CliError> {
     let dir =
         std::env::current_dir().map_err(|e| CliError::environment(format!("the working directory is gone: {e}")))?;
@@ -13,12 +12,12 @@ pub(super) fn cwd() -> Result<Utf8PathBuf, CliError> {
         .map_err(|p| CliError::environment(format!("the working directory {} is not UTF-8", p.display())))
 }
 
-/// Made absolute, without `.` and doubled slashes.
+/// Makes a path absolute, without `.` and doubled slashes.
 pub(super) fn absolute(cwd: &Utf8Path, path: &Utf8Path) -> Utf8PathBuf {
     cwd.join(path).components().collect()
 }
 
-/// The path with all links followed; what does not exist yet is appended as it is. `what` is named in errors.
+/// The path with all links resolved; parts that do not exist yet are appended unchanged. `what` names it in errors.
 pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     let refused = |why: String| CliError::environment(format!("the {what} {path} cannot be used: {why}"));
     let mut missing: Vec<&str> = Vec::new();
@@ -52,7 +51,7 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
     }
 }
 
-/// The link among the parts of a path that leads in a circle.
+/// The link in a path that leads in a circle.
 fn link_in(path: &Utf8Path) -> &Utf8Path {
     path.ancestors()
         .filter(|p| path_access::link(p).is_ok())

@@ -1,4 +1,4 @@
-//! A coming failure is told before a GPU is touched, with its place and what to do next.
+//! Reports failures that are certain to come before a GPU is used, with location and next step.
 
 mod cluster;
 mod disk_space;
@@ -26,19 +26,17 @@ use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
 
-/// Permission to launch.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// The command that is run.
     pub resolved: Resolved,
-    /// Space for checkpoints, where the file system tells.
+    /// Space for checkpoints, if known.
     pub room: Option<SaveSpace>,
-    /// Notes for a person about the cluster.
+    /// Findings about the cluster.
     pub findings: Vec<Finding>,
 }
 
 impl Resolved {
-    /// Refuses what cannot end well.
+    /// Refuses what is certain to fail.
     pub(super) fn check(mut self) -> Result<Checked, CliError> {
         let (d, out, root) = (&self.discovered, &self.out, self.root.as_deref());
         let sources = &d.sources;
@@ -67,7 +65,7 @@ impl Resolved {
         places::check_resume_path(out, &self.run_dir)?;
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
-        // Another machine may see other files; and a run that was started before may have its workers still.
+        // Another machine may see other files, and a run that was started before may still have its workers.
         let was_started = path_access::exists(&self.run_dir.join("journal"));
         let there = match out.gang.nodes {
             0 | 1 if !was_started => command::check_file(started, &sources.cwd, &sources.settings.env),
@@ -88,7 +86,7 @@ impl Resolved {
     }
 }
 
-/// The file that is read here must be the one that the command names.
+/// Checks that the file read here is the one that the command names.
 fn check_same_file(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliError> {
     let (Some(named), Some(other)) = (&d.sources.request.config, adapter(out.kind).config_in(d.call())) else {
         return Ok(());
@@ -106,7 +104,7 @@ fn check_same_file(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliErr
     )
 }
 
-/// Directories that the trainer looks for before it starts, and does not make.
+/// Checks directories that the trainer needs before it starts and does not create.
 fn check_there(out: &ReadOutput) -> Result<(), CliError> {
     match out.facts.must_exist.iter().find(|(_, dir)| !path_access::exists(dir)) {
         Some((key, dir)) => Err(CliError::config(format!(

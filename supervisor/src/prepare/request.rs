@@ -1,48 +1,40 @@
-//! Request of the command line.
-
 use camino::Utf8PathBuf;
 
-/// Request of the command line.
+/// What the command line requests.
 #[derive(Debug, Clone, Default)]
 pub struct PrepareRequest {
-    /// The trainer's YAML.
     pub config: Option<Utf8PathBuf>,
     /// `--set`, as written.
     pub set: Vec<String>,
     /// The command after `--`.
     pub command: Vec<String>,
-    /// `--observe`.
     pub observe: bool,
-    /// `--allow-fresh`.
     pub allow_fresh: bool,
-    /// `--fresh`.
     pub fresh: bool,
-    /// `--from N`.
     pub from: Option<u64>,
-    /// `--no-recovery`.
     pub no_recovery: bool,
-    /// True if a script may be run to learn what it starts.
+    /// How to find out which trainer a launch script starts.
     pub learning: Learning,
-    /// A script that was never started by us runs only after a yes.
+    /// A script that `supervise` never started runs only after confirmation.
     pub asks_first: bool,
-    /// The trainer may be asked for what only it can say: its own code runs then.
+    /// The trainer may be asked for its configuration, which runs its code.
     pub asking: bool,
-    /// Nothing is launched: machines that only a launch needs may be missing here.
+    /// Nothing is launched: machines that only a launch needs may be missing.
     pub planned: bool,
-    /// Nothing is said on the way.
+    /// Print nothing meanwhile.
     pub quiet: bool,
-    /// Files that `--settings` names, as written; `None`: the command has no such option.
+    /// Files given with `--settings`; `None`: the command has no such option.
     pub settings: Option<Vec<Utf8PathBuf>>,
-    /// What is prepared is launched: the programs that a named file names are started, whoever wrote it.
+    /// The run is launched: programs that a named file names are started, whoever wrote it.
     pub acts: bool,
-    /// The notes of the preparation are shown by the command itself.
+    /// The command shows the notes of the preparation itself.
     pub shows_notes: bool,
-    /// When the scheduler ends the job that this is a part of, in seconds since 1970.
+    /// When the scheduler ends the job of this process, in seconds since 1970.
     pub ends: Option<u64>,
 }
 
 impl PrepareRequest {
-    /// The same request as another command, with these values.
+    /// The same request for another command, with these values.
     pub(super) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
         let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
         words.extend(self.config.iter().map(ToString::to_string));
@@ -67,16 +59,16 @@ impl PrepareRequest {
     }
 }
 
-/// True if a script may be run to learn what it starts.
+/// How to find out which trainer a launch script starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Learning {
-    /// No: only what its last start has learnt counts.
+    /// Use only what its last start found out.
     #[default]
     Known,
-    /// If no trainer of it lives.
+    /// Run the script if none of its trainers is running.
     Start,
-    /// In any case.
+    /// Run the script in any case.
     Anew,
-    /// It was learnt by the process that started this one, and stands on standard input.
+    /// Read it from standard input; the parent process found it out.
     Given,
 }

@@ -1,4 +1,4 @@
-//! Content of the trainer's configuration, as the release that would run reads it, and which run that is.
+//! Reads the trainer's configuration as the release that would run reads it, and identifies the run.
 
 mod cadence;
 mod compose;
@@ -25,43 +25,35 @@ use supervise_host::cluster;
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{TrainerAdapter, adapter, read, registry};
 
-/// Bytes of a launcher's file that are read.
+/// Maximum number of bytes read of a launcher's file.
 const LAUNCHER_FILE: u64 = 256 << 10;
 
-/// The command, understood.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// Input that was read.
     pub discovered: DiscoveredCommand,
-    /// The reading of it.
     pub out: ReadOutput,
-    /// Release of the trainer that would run.
     pub release: TrainerRelease,
     /// Canonical checkpoint root.
     pub root: Option<Utf8PathBuf>,
-    /// Identity.
     pub run: RunId,
     /// Directory of the journal.
     pub run_dir: Utf8PathBuf,
-    /// Smaller things worth saying.
     pub notes: Vec<String>,
 }
 
-/// A run's name and place, for commands that only look.
+/// A run's name and location, for read-only commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
-    /// Identity.
     pub run: RunId,
     /// Directory of the journal.
     pub run_dir: Utf8PathBuf,
     /// Canonical checkpoint root.
     pub root: Option<Utf8PathBuf>,
-    /// Memory that looking into its checkpoints may take, in bytes.
+    /// Memory for reading its checkpoints, in bytes.
     pub memory: u64,
 }
 
 impl DiscoveredCommand {
-    /// Reads it as the trainer would.
     pub(super) fn resolve(self) -> Result<Resolved, CliError> {
         let (out, release) = understand_release(&self)?;
         is_started(&self, &out)?;
@@ -69,7 +61,7 @@ impl DiscoveredCommand {
         self.placed(out, release)
     }
 
-    /// The trainer's configuration as it counts, as far as it is read here.
+    /// The trainer's effective configuration, as far as it is read here.
     ///
     /// # Errors
     /// Problems of the configuration.
@@ -77,14 +69,14 @@ impl DiscoveredCommand {
         Ok(understand_release(self)?.0.tree)
     }
 
-    /// The run it speaks of, whether or not it could be started now.
+    /// Identifies the run, whether or not it could be started now.
     ///
     /// # Errors
     /// Problems of the configuration.
     pub fn identify(mut self) -> Result<Identified, CliError> {
-        // Whether it could be resumed is another question.
+        // Whether it could be resumed does not matter here.
         self.sources.settings.recovery = false;
-        // The interpreter is asked only where a release's own default may say where the checkpoints are.
+        // Ask the interpreter only if a default of the release may decide where the checkpoints are.
         let settings = &self.sources.settings;
         let named = settings.root.as_deref().map(Utf8Path::new);
         let out = match understand(&self, settings.trainer_version.as_deref()) {
@@ -119,7 +111,7 @@ impl DiscoveredCommand {
     }
 }
 
-/// The command is there; where it is not, the trainer is named with the one that would start it.
+/// Checks that there is a command; if not, the error names the trainer and the command that would start it.
 fn is_started(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliError> {
     let trainer = adapter(out.kind);
     let given = command::is_given(&out.command, d.sources.request.config.as_deref());
@@ -134,7 +126,7 @@ fn is_started(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliError> {
     Err(CliError::config(text).hint(proposed(&words)))
 }
 
-/// The trainer's own part, read as the release that would run reads it.
+/// Reads the trainer's part as the release that would run reads it.
 fn understand_release(d: &DiscoveredCommand) -> Result<(ReadOutput, TrainerRelease), CliError> {
     let trainer = trainer(d);
     let Some(package) = trainer.package().filter(|_| trainer.has_releases()) else {
@@ -145,18 +137,17 @@ fn understand_release(d: &DiscoveredCommand) -> Result<(ReadOutput, TrainerRelea
     Ok((compose::read(d, trainer, &release)?, release))
 }
 
-/// Whose configuration it is: what the settings say, else what the command or the YAML tells.
+/// The trainer: by the settings, or else by the command or the YAML.
 fn trainer(d: &DiscoveredCommand) -> &'static dyn TrainerAdapter {
     registry::named(d.sources.settings.trainer.as_str())
         .map_or_else(|| registry::detect(d.call(), d.sources.composed.as_ref()), adapter)
 }
 
-/// The trainer's own part.
 fn understand(d: &DiscoveredCommand, version: Option<&str>) -> Result<ReadOutput, CliError> {
     understand_with(d, version, None, &mut |_| ())
 }
 
-/// The same, of what the trainer itself composed. `seen` is shown what it is read from.
+/// The same for a configuration that the trainer composed. `seen` receives what it is read from.
 fn understand_with(
     d: &DiscoveredCommand,
     version: Option<&str>,
@@ -190,7 +181,7 @@ fn understand_with(
         },
         file: &|path| {
             let (text, _) = path_access::read_small(path, LAUNCHER_FILE).ok()?;
-            // What is cut off may name more.
+            // A truncated file may name more.
             ((text.len() as u64) < LAUNCHER_FILE).then_some(text)
         },
         workers: settings.gang.workers,
@@ -229,14 +220,13 @@ fn understand_with(
     }
 }
 
-/// A configuration that is named and lies nowhere, where the trainer's installation brings none.
+/// The error for a named configuration that exists neither here nor in the trainer's installation.
 fn nowhere(d: &DiscoveredCommand) -> Option<CliError> {
     let composed = d.sources.composed.as_ref()?;
     let brings_none = trainer(d).own_configs().is_empty();
     (brings_none && !composed.unknown.is_empty()).then(|| CliError::of_config(&composed.unknown))
 }
 
-/// The launcher of the ranks, where the settings say it.
 fn launcher(s: &Settings) -> Option<LauncherKind> {
     match s.gang.launcher {
         LauncherChoice::Auto => None,
@@ -246,7 +236,8 @@ fn launcher(s: &Settings) -> Option<LauncherKind> {
     }
 }
 
-/// Ray over several nodes is ours to start in a job of Slurm's, unless somebody's cluster runs here already, or a script has its own way.
+/// Returns true if this program may start Ray over several nodes: in a Slurm job, unless a cluster is running already or a script
+/// handles it.
 fn may_start_ray(d: &DiscoveredCommand) -> bool {
     let settings = &d.sources.settings;
     match settings.gang.launcher {
@@ -259,7 +250,7 @@ fn may_start_ray(d: &DiscoveredCommand) -> bool {
     }
 }
 
-/// A script is run once: it starts its own workers, and a trainer that it starts without torchrun has the ranks it has.
+/// A script is started once and starts its own workers; a trainer that it starts without torchrun keeps its number of ranks.
 fn one_script(out: &mut ReadOutput) {
     if out.gang.launcher == LauncherKind::Gang {
         out.gang = GangSpec {
@@ -272,7 +263,7 @@ fn one_script(out: &mut ReadOutput) {
     }
 }
 
-/// The canonical checkpoint root, and what is worth saying about it.
+/// The canonical checkpoint root, with notes about it.
 fn root_of(
     settings: &Settings,
     cwd: &Utf8Path,
@@ -302,7 +293,7 @@ fn root_of(
     Ok((Some(root), notes))
 }
 
-/// A checkpoint root that follows from the trainer's configuration cannot be another one.
+/// Refuses a setting for the checkpoint root that contradicts the trainer's configuration.
 fn check_root(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let words = adapter(out.kind).words();
     match (&settings.root, &out.root, words.fixed_root) {

@@ -1,4 +1,4 @@
-//! Content of a run's files, the environment and the flags: the trainer's YAML with what it names, and the settings.
+//! Reads a run's files, environment and flags: the trainer's YAML with the files it names, and the settings.
 
 mod files;
 mod settings;
@@ -19,31 +19,27 @@ use supervise_config::{ConfigTree, ConfigValue, know_secret, know_words};
 use supervise_core::spec::script::LearnedCall;
 use supervise_trainers::registry::adapters;
 
-/// Input that was read before anything of it is understood.
+/// Input that was read but not yet interpreted.
 #[derive(Debug)]
 pub struct RunSources {
-    /// The request.
     pub request: PrepareRequest,
     /// The composed YAML, without our block.
     pub composed: Option<ComposedConfig>,
-    /// The file has a block of ours.
+    /// Whether the file has a block of ours.
     pub has_block: bool,
     /// Its file, absolute.
     pub file: Option<Utf8PathBuf>,
-    /// The settings.
     pub settings: Settings,
-    /// `--set` that is the trainer's.
+    /// `--set` values for the trainer.
     pub set: Vec<String>,
-    /// The command.
     pub command: Vec<String>,
-    /// Working directory.
     pub cwd: Utf8PathBuf,
-    /// Whose the files are.
+    /// Who owns the files.
     pub trust: FileTrust,
 }
 
 impl RunSources {
-    /// Reads them. The call that a script makes may name a YAML of its own.
+    /// Reads them. The call in a script may name another YAML.
     pub(super) fn read(request: PrepareRequest, learnt: Option<&LearnedCall>) -> Result<Self, CliError> {
         let cwd = cwd()?;
         let call = learnt.map_or(&request.command, |l| &l.command);
@@ -54,7 +50,7 @@ impl RunSources {
         let named = request.config.clone().or_else(|| files::config_in_command(call));
         let file = named.or_else(|| {
             let file = config_in_command(call, call_cwd, says)?;
-            // A script may have gone elsewhere before its call.
+            // A script may change its directory before the call.
             Some(learnt.map_or_else(|| file.clone(), |l| l.cwd.join(&file)))
         });
         let mut trust = FileTrust::default();
@@ -94,13 +90,13 @@ impl RunSources {
         })
     }
 
-    /// Why no program may be started to learn more: another user wrote one of the files, and the command only looks. It is said, unless
-    /// the command shows it in its own place.
+    /// Why a read-only command starts no program to find out more: another user wrote one of the files. Printed, unless the command
+    /// shows it itself.
     pub(super) fn left_out(&self) -> Option<String> {
         trust::left_out(&self.trust, &self.request)
     }
 
-    /// Why the script may not be run to learn what it starts, in the same way.
+    /// Likewise, why the script may not be run to find out what it starts.
     pub(super) fn script_left_out(&self) -> Option<String> {
         let looks = !self.request.acts;
         let of_script = || {
@@ -111,7 +107,6 @@ impl RunSources {
         self.left_out().or_else(of_script)
     }
 
-    /// Notes about the files, for a person before the launch.
     pub(super) fn notes(&self) -> Vec<String> {
         let warning = trust::warning(&self.trust, &self.request);
         let listed = self.trust.listed();
@@ -120,7 +115,7 @@ impl RunSources {
     }
 }
 
-/// Values of a configuration's secret keys are hidden from now on wherever they are quoted.
+/// Hides the values of a configuration's secret keys from now on.
 pub(super) fn know_secrets(tree: &ConfigTree) {
     for (path, node) in tree.leaves() {
         if let ConfigValue::Str(value) = &node.value {
@@ -129,8 +124,8 @@ pub(super) fn know_secrets(tree: &ConfigTree) {
     }
 }
 
-/// The YAML that a command gives to a trainer's own reader. A Python script of somebody else's may have an option of that name.
-/// `named`: the framework that the flags name.
+/// The YAML that a command passes to a trainer's own reader. A foreign Python script may have an option of that name. `named`: the
+/// framework in the flags.
 fn config_in_command(command: &[String], cwd: &Utf8Path, named: Option<&str>) -> Option<Utf8PathBuf> {
     let files = adapters().flat_map(|a| a.configs_in(command).into_iter().map(move |file| (a, file)));
     let files = files.filter(|(_, file)| !file.contains(['{', '$']));

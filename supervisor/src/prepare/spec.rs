@@ -1,4 +1,4 @@
-//! The outcome of preparation, as the specification that a term is frozen to.
+//! The result of preparation as a frozen specification of a term.
 
 mod copy;
 mod hash;
@@ -23,7 +23,6 @@ use supervise_trainers::one_node::node_part;
 use supervise_trainers::read::ReadOutput;
 
 impl Checked {
-    /// Writes it down.
     pub(super) fn spec(self) -> Result<PreparedRun, CliError> {
         let Resolved {
             discovered,
@@ -83,7 +82,7 @@ impl Checked {
             may_end_early: out.may_end_early,
             saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
-            // A script is started as it is.
+            // A script is started unchanged.
             command: match &learnt {
                 Some(_) => sources.command.clone(),
                 None => command,
@@ -117,7 +116,7 @@ impl Checked {
     }
 }
 
-/// The configuration and the words by which it is started, for whoever asks later.
+/// The configuration and the command, stored for later questions.
 fn told(discovered: &DiscoveredCommand, out: &ReadOutput) -> String {
     let sources = &discovered.sources;
     let PrepareRequest {
@@ -132,7 +131,7 @@ fn told(discovered: &DiscoveredCommand, out: &ReadOutput) -> String {
     serde_json::to_string(&view).unwrap_or_default()
 }
 
-/// Obstacles for jobs that are handed to Slurm; without it they are not marked.
+/// The shim for jobs submitted to Slurm; without it they are not marked.
 fn submitter_of(out: &ReadOutput, notes: &mut Vec<String>) -> Option<Submitter> {
     adapter(out.kind).jobs(&out.saves)?;
     match submitter() {

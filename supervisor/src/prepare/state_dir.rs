@@ -1,8 +1,8 @@
-//! Place where this user's runs are listed, and what a run needs beside its own directory.
+//! Where this user's runs are listed, and what a run stores outside its own directory.
 //!
 //! `$XDG_STATE_HOME`, else `~/.local/state`; without a home (a service, a container, cron) `/var/lib` for root, else
-//! `$XDG_RUNTIME_DIR`, else a directory of our own in `/tmp`. What was written in one of these places is found from every environment:
-//! whoever reads looks in all of them.
+//! `$XDG_RUNTIME_DIR`, else a private directory in `/tmp`. Readers search all of these, so that entries are found from every
+//! environment.
 
 use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -12,16 +12,16 @@ use supervise_core::id::RunId;
 use supervise_host::io_worker::RegisteredRun;
 use supervise_host::system::effective_user;
 
-/// Files of a registry that are looked at.
+/// Maximum number of registry files that are read.
 const ENTRIES: usize = 10_000;
 
-/// A directory in the environment, where it is an absolute path.
+/// A directory named by a variable, if it is an absolute path.
 fn named(name: &str) -> Option<Utf8PathBuf> {
     let dir = std::env::var(name).ok().map(Utf8PathBuf::from)?;
     dir.is_absolute().then_some(dir)
 }
 
-/// Place where it is written to; `None`: there is no place that is this user's alone.
+/// The directory to write to; `None`: no directory is private to this user.
 #[must_use]
 pub fn state_dir() -> Option<Utf8PathBuf> {
     at_home().or_else(without_home)
@@ -32,7 +32,7 @@ fn at_home() -> Option<Utf8PathBuf> {
     Some(named("XDG_STATE_HOME").or_else(home)?.join("supervise"))
 }
 
-/// A user of a service may have a home that is not there, and that nobody may make.
+/// A service's user may have a home that does not exist and cannot be created.
 fn may_write(dir: &Utf8Path) -> bool {
     path_access::may_write(path_access::nearest(dir)).is_ok()
 }
@@ -45,7 +45,7 @@ fn without_home() -> Option<Utf8PathBuf> {
         return Some(dir);
     }
     let dir = in_tmp();
-    // That it is there already is as good; whose it is, is looked at.
+    // It may exist already; its owner is checked.
     let _ = DirBuilder::new().mode(0o700).create(&dir);
     is_private(&dir, effective_user()).then_some(dir)
 }
@@ -64,12 +64,12 @@ fn in_tmp() -> Utf8PathBuf {
     Utf8PathBuf::from(format!("/tmp/supervise-{}", effective_user()))
 }
 
-/// A directory, no link, that only its owner can look into; in `/tmp` anybody may have made it.
+/// Returns true for a directory (not a link) that only its owner can enter; in `/tmp` any user may have made it.
 fn is_private(dir: &Utf8Path, owner: u32) -> bool {
     fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == owner && m.mode() & 0o077 == 0)
 }
 
-/// Every place that may hold something of this user's, the one that is written to first.
+/// Every directory that may hold something of this user's, the one to write to first.
 #[must_use]
 pub(super) fn state_dirs() -> Vec<Utf8PathBuf> {
     let own = |dir: &Utf8PathBuf| {
@@ -82,14 +82,14 @@ pub(super) fn state_dirs() -> Vec<Utf8PathBuf> {
     out
 }
 
-/// The file that lists a run, for whoever writes it.
+/// The file that lists a run, to write to.
 #[must_use]
 pub fn registry_file(run: &RunId) -> Option<Utf8PathBuf> {
-    // A run stays where it was listed first: it is not listed twice.
+    // A run stays where it was listed first, so that it is listed only once.
     listed_file(run).or_else(|| Some(state_dir()?.join("runs").join(format!("{run}.json"))))
 }
 
-/// The file that lists a run, where there is one.
+/// The file that lists a run, if it exists.
 #[must_use]
 pub fn listed_file(run: &RunId) -> Option<Utf8PathBuf> {
     let name = format!("{run}.json");
@@ -108,7 +108,7 @@ pub fn listed_runs() -> Vec<RegisteredRun> {
         .collect()
 }
 
-/// The places of the lists of runs, in words, and a home that was passed over.
+/// The searched directories as text, and a home that was skipped.
 #[must_use]
 pub fn searched() -> String {
     let dirs: Vec<String> = state_dirs().iter().map(|dir| dir.join("runs").to_string()).collect();
@@ -129,7 +129,7 @@ pub fn searched() -> String {
     )
 }
 
-/// Why a list of runs cannot be read, where there is one.
+/// Why a list of runs cannot be read.
 #[must_use]
 pub fn unreadable_registry() -> Option<String> {
     let dirs = state_dirs().into_iter().map(|dir| dir.join("runs"));

@@ -1,6 +1,6 @@
-//! A command whose checkpoints nobody knows: what is not protected, and the command that would protect it.
+//! For a command whose checkpoints are unknown: what is not protected, and a command that would protect it.
 //!
-//! Such a command is only proposed if preparing it here comes to a trainer that is known, with a place for its checkpoints.
+//! The command is only proposed if preparing it here finds a known trainer with a checkpoint root.
 
 use super::request::{Learning, PrepareRequest};
 use super::{discover, path::absolute};
@@ -13,16 +13,15 @@ use supervise_trainers::plain::PLAIN;
 use supervise_trainers::registry;
 use supervise_trainers::started_file::started_file;
 
-/// The code of what is told.
+/// The code of the finding.
 pub const PLAIN_CODE: &str = "plain_command";
-/// The setting that names the trainer.
 const TRAINER: &str = "supervisor.trainer=";
-/// Bytes of a script that are looked at.
+/// Number of bytes of a script that are read.
 const SCRIPT: u64 = 256 << 10;
-/// Files that a command names which are tried.
+/// Maximum number of files in a command that are tried.
 const FILES: usize = 4;
 
-/// Puts the command that would protect it behind what is told of a plain command.
+/// Adds the protecting command to the finding about a plain command.
 pub(super) fn tell(request: &PrepareRequest, prepared: &mut PreparedRun) {
     if prepared.order.spec.trainer != PLAIN {
         return;
@@ -52,7 +51,7 @@ pub(super) fn tell(request: &PrepareRequest, prepared: &mut PreparedRun) {
     }
 }
 
-/// The same run as that of a trainer, in the order in which they are tried.
+/// The same run with a trainer, in the order of trial.
 fn candidates(request: &PrepareRequest, cwd: &Utf8Path) -> Vec<PrepareRequest> {
     let quiet = PrepareRequest {
         learning: Learning::Known,
@@ -90,19 +89,19 @@ fn candidates(request: &PrepareRequest, cwd: &Utf8Path) -> Vec<PrepareRequest> {
     out
 }
 
-/// Returns true if preparing it comes to a trainer that is known, and to its checkpoints.
+/// Returns true if preparing it finds a known trainer and its checkpoints.
 fn protects(request: &PrepareRequest) -> bool {
     let resolved = discover(request.clone()).and_then(|d| d.known()?.resolve()?.check());
     resolved.is_ok_and(|c| c.resolved.out.kind != PLAIN && c.resolved.root.is_some())
 }
 
-/// Words that may be the trainer's YAML: `x.yaml`, `--config=x.yaml`, `config=x.yaml`.
+/// Arguments that may be the trainer's YAML: `x.yaml`, `--config=x.yaml`, `config=x.yaml`.
 fn yaml_files(command: &[String]) -> impl Iterator<Item = &str> {
     let words = command.iter().map(|w| w.rsplit('=').next().unwrap_or(w));
     words.filter(|w| w.ends_with(".yaml") || w.ends_with(".yml"))
 }
 
-/// The output directory that a script of Hugging Face's Trainer names by a literal, where it resumes by itself.
+/// The literal output directory in a script of Hugging Face's Trainer, if the script resumes on its own.
 fn output_dir(command: &[String], cwd: &Utf8Path) -> Option<String> {
     let script = started_file(command).filter(|f| f.path.ends_with(".py"))?;
     let (text, _) = path_access::read_small(&cwd.join(script.path), SCRIPT).ok()?;

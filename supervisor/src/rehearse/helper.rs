@@ -1,4 +1,4 @@
-//! `supervise __rehearse`: whatever it starts ends with it, and it ends as soon as nobody waits for it: its input is closed.
+//! `supervise __rehearse`: ends everything it started when it exits, and exits when its input is closed.
 
 use super::{ASKED, RehearsalOutput, RehearsalTrial, carry_out, printed};
 use crate::printer;
@@ -13,23 +13,23 @@ use supervise_host::process::give_way;
 use supervise_host::process::own_program;
 use supervise_host::wire;
 
-/// Beside a training only what is left over is used.
+/// Nice value: beside a training it uses only idle processor time.
 const NICE: i32 = 19;
-/// An answer holds what was printed, every character of it escaped at worst.
+/// Longest answer, in bytes: all output, with every character escaped at worst.
 const ANSWER: u64 = 32 << 20;
 
-/// What a helper is to do. It holds an environment, so it goes through a pipe only.
+/// What a helper does. It contains an environment, so it is sent only through a pipe.
 #[derive(Serialize, Deserialize)]
 pub enum RehearsalJob {
-    /// Tries a relaunch, and answers with a `Rehearsed`.
+    /// Tries a relaunch; the answer is a `RehearsalResult`.
     Try(RehearsalTrial),
-    /// The same, giving way to a training.
+    /// The same at low priority, beside a training.
     TryBeside(RehearsalTrial),
-    /// Gives the interpreter these words, and answers with what it [`Said`], or why it said nothing.
+    /// Runs the interpreter with these arguments; the answer is a `RehearsalOutput` or an error.
     Print(RehearsalTrial, Vec<String>),
 }
 
-/// A helper, to be started: it reads a [`Job`] from its input, which stays open for as long as the answer is wanted.
+/// The command of a helper: it reads a [`RehearsalJob`] from its input, which stays open as long as the answer is wanted.
 #[must_use]
 pub fn command(exe: &Path) -> Command {
     let mut command = Command::new(own_program(exe));
@@ -43,10 +43,10 @@ pub fn command(exe: &Path) -> Command {
     command
 }
 
-/// Has it done while a person waits.
+/// Runs a job while the user waits.
 ///
 /// # Errors
-/// In words: there is no helper, or it ended without an answer.
+/// As text: the helper could not be started, or exited without an answer.
 pub(super) fn done<T: DeserializeOwned>(job: &RehearsalJob) -> Result<T, String> {
     let failed = |e: io::Error| format!("the helper cannot be asked: {e}");
     let mut helper = std::env::current_exe()
@@ -65,7 +65,7 @@ pub(super) fn done<T: DeserializeOwned>(job: &RehearsalJob) -> Result<T, String>
     serde_json::from_slice(&text).map_err(|e| failed(e.into()))
 }
 
-/// The helper itself. Returns the exit code.
+/// Runs as the helper. Returns the exit code.
 #[must_use]
 pub fn helper() -> i32 {
     let mut line = String::new();
@@ -74,7 +74,7 @@ pub fn helper() -> i32 {
         .read_line(&mut line)
         .map(|_| serde_json::from_slice(line.as_bytes()))
     else {
-        // Whoever wanted it is gone.
+        // The parent exited.
         return 1;
     };
     let stdin = io::stdin();
@@ -91,7 +91,7 @@ pub fn helper() -> i32 {
         }
     };
     match answer {
-        // Whoever wanted it may be gone.
+        // The parent may have exited.
         Ok(text) => drop(printer::out_bytes(text.as_bytes())),
         Err(_) => return 1,
     }

@@ -1,4 +1,4 @@
-//! A question to the interpreter that would run the trainer, asked while a person waits.
+//! Asks the interpreter that would run the trainer, while the user waits.
 
 use super::helper::{RehearsalJob, done};
 use super::{RehearsalOutput, RehearsalTrial, SAID, call, last_line};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use supervise_config::ConfigTree;
 use supervise_trainers::rehearsal::{configuration, refused_key};
 
-/// Prints the file of a module or a script; of modules only those that it lies in are run.
+/// Prints the file of a module or a script; of modules, runs only the parent packages.
 const SOURCE: &str = "\
 import sys, importlib.util as util
 name = sys.argv[1]
@@ -18,18 +18,17 @@ if spec and spec.submodule_search_locations:
 print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
 ";
 
-/// Why a call printed no configuration.
+/// Why a command printed no configuration.
 #[derive(Debug)]
 pub(crate) struct ProbeFailure {
-    /// In words.
     pub(crate) text: String,
-    /// The override that it does not take.
+    /// The override that it rejects.
     pub(crate) refused: Option<String>,
-    /// It is the call's own; otherwise nobody could be asked.
+    /// The command itself rejected it; otherwise it could not be asked.
     pub(crate) is_answer: bool,
 }
 
-/// A call that is asked for something else than training, by the interpreter that would run it.
+/// A question to the command's interpreter that does not start training.
 pub(crate) struct InterpreterProbe(RehearsalTrial);
 
 impl InterpreterProbe {
@@ -43,15 +42,15 @@ impl InterpreterProbe {
         })
     }
 
-    /// What the interpreter says that is given these words behind its own.
+    /// The output of the interpreter for these arguments after its own.
     fn ask(&self, words: &[String]) -> Result<RehearsalOutput, String> {
         done(&RehearsalJob::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
     }
 
-    /// The configuration that the call composes, given words that make it print one.
+    /// The configuration that the command composes, given arguments that make it print one.
     ///
     /// # Errors
-    /// It complained, or could not be started.
+    /// It rejected them, or could not be started.
     pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, ProbeFailure> {
         let said = self.ask(words).map_err(|text| ProbeFailure {
             text,
@@ -66,7 +65,7 @@ impl InterpreterProbe {
             false => said.status.to_string(),
         };
         let last = [&said.errors, &said.output].map(|text| last_line(&self.0, text));
-        // One that failed says why among its errors; else either may hold it.
+        // After a failure the reason is in the error output; otherwise the configuration may be in either.
         let most = if said.status.is_success() { 2 } else { 1 };
         let last: Vec<String> = last.into_iter().filter(|line| !line.is_empty()).take(most).collect();
         let text = match last.is_empty() {
@@ -80,13 +79,13 @@ impl InterpreterProbe {
         })
     }
 
-    /// The text of the file of a module or a script.
+    /// The source text of a module or a script.
     pub(crate) fn source_of(&self, module: &str) -> Option<String> {
         let said = self.ask(&["-c", SOURCE, module].map(str::to_owned)).ok()?;
         said.status.is_success().then_some(said.output)
     }
 
-    /// The same for a person's own hands.
+    /// The same as a command line for the user.
     pub(crate) fn by_hand(&self, words: &[String]) -> Option<String> {
         let (argv, _) = call(&self.0, &self.0.argv, words).ok()?;
         Some(format!(

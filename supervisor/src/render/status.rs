@@ -404,7 +404,7 @@ impl StatusView {
 /// What happens to a run whose journal cannot be written.
 pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
     match s.live().is_some_and(|a| a.launch.launched.is_some()) {
-        true => "the training goes on, nothing new is started",
+        true => "training continues; no restart until the journal is writable",
         false => "no worker lives, and nothing is started before it can be written",
     }
 }

@@ -1,4 +1,4 @@
-//! The directory that is made: written beside, read as a merge would read it, renamed.
+//! Writes the target directory: under a temporary name, checked as a merge would read it, then renamed.
 
 use crate::cli::merge::files::SideFiles;
 use crate::cli::model::{self, OpenModel};
@@ -17,15 +17,14 @@ use supervise_weights::{ModelError, hf};
 /// Directory of configuration and tokenizer, as verl names it.
 const BESIDE: &str = "huggingface";
 
-/// The result.
 pub(super) struct ConvertStats {
     pub(super) files: Vec<String>,
-    /// Bytes of weights, with what stands around them.
+    /// Bytes of weights, including headers.
     pub(super) bytes: u64,
     pub(super) took: Duration,
 }
 
-/// Writes everything and gives it its name.
+/// Writes everything, then renames the directory.
 pub(super) fn all(
     target: &Utf8Path,
     source: &OpenModel,
@@ -54,7 +53,7 @@ pub(super) fn all(
     }
 }
 
-/// Gives the names of all files.
+/// Writes all files. Returns their names.
 fn fill(
     dir: &OutputDir,
     source: &OpenModel,
@@ -98,7 +97,6 @@ fn fill(
     Ok(names)
 }
 
-/// Looks at it as a merge would: the same tensors come out of it.
 fn judge(dir: &OutputDir, source: &OpenModel, beside: &SideFiles) -> Result<(), CliError> {
     let wrong = |what: String| CliError::internal(format!("{}, as it was written: {what}", dir.path()));
     let found = model::find(dir.path().as_str(), None, None, &mut ByteMeter::new())?;

@@ -1,4 +1,4 @@
-//! The machine: memory, processors, kernel, control groups, watches, file systems.
+//! Checks the machine: memory, processors, kernel, cgroups, watches, file systems.
 
 use super::{Check, Health};
 use crate::render::bytes;
@@ -8,9 +8,9 @@ use supervise_host::process::cgroup::CgroupLeaf;
 use supervise_host::system::{FsSpace, fs_magic, kernel_release, space};
 use sysinfo::System;
 
-/// PyTorch's data loaders and NCCL share memory here; less than this is too little for either.
+/// Minimum of shared memory, in bytes, for PyTorch's data loaders and NCCL.
 const SHM: u64 = 1 << 30;
-/// One watch per directory of a checkpoint root.
+/// One watch for each directory of a checkpoint root.
 const WATCHES: u64 = 8192;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -64,7 +64,7 @@ fn shm() -> Check {
     }
 }
 
-/// pidfd, pidfd polling and `close_range` came one after the other; the guard uses them.
+/// The guard needs pidfd, pidfd polling and `close_range`, which newer kernels have.
 fn kernel() -> Check {
     let Some(release) = kernel_release() else {
         return Check::new("kernel", Health::Note, "its version cannot be read");
@@ -143,7 +143,7 @@ fn gpus() -> Check {
     }
 }
 
-/// File systems whose changes elsewhere are not told to this kernel.
+/// File systems on which remote changes cause no notifications.
 fn is_remote(kind: i64) -> Option<&'static str> {
     Some(match kind {
         0x6969 => "NFS",
@@ -159,7 +159,7 @@ fn is_remote(kind: i64) -> Option<&'static str> {
     })
 }
 
-/// The root of the checkpoints: its kind, its space, whether changes are told.
+/// The file system of the checkpoint root: type, space, change notifications.
 pub(super) fn file_system(place: &Utf8Path) -> Check {
     let here = place.ancestors().find(|p| p.exists()).unwrap_or(place);
     let (Ok(kind), Ok(FsSpace { free, .. })) = (fs_magic(here), space(here)) else {

@@ -1,4 +1,4 @@
-//! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, the trainer's version.
+//! Checks the trainer: YAML values that people misread, the interpreter, the trainer's version.
 
 use super::{Check, Health};
 use crate::path_access;
@@ -10,10 +10,9 @@ use supervise_config::{ConfigValue, MAX_BYTES, parse_scalar};
 use supervise_host::interpreter::PythonInfo;
 use supervise_trainers::ReleaseSeries;
 
-/// Suspicious scalars that are listed.
 const LISTED: usize = 20;
 
-/// Scalars of a YAML that are not what they look like.
+/// Values of a YAML that are not what they look like.
 pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
     let Ok((text, true)) = path_access::read(file, limit) else {
@@ -36,7 +35,7 @@ pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
     found
 }
 
-/// Doubts about the plain scalar of a line.
+/// Doubts about the plain scalar in a line.
 fn suspicious(line: &str) -> Option<String> {
     let (key, rest) = line.split_once(": ")?;
     let plain = rest.split(" #").next().unwrap_or(rest).trim();
@@ -69,13 +68,12 @@ fn suspicious(line: &str) -> Option<String> {
     }
 }
 
-/// A number with an exponent or separators, as a person writes it.
+/// A number with an exponent or separators, as people write it.
 fn looks_numeric(text: &str) -> bool {
     let plain = text.replace([',', '_'], "");
     plain.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-' || c == '+') && plain.parse::<f64>().is_ok()
 }
 
-/// The interpreter of the command, and its packages.
 pub(super) fn interpreter(d: &DiscoveredCommand) -> Vec<Check> {
     let package = prepare::package(d);
     let mut checks = match prepare::asked(d) {

@@ -1,8 +1,8 @@
-//! `supervise explain --bundle`: what a report of a bug needs, in one file, without secrets.
+//! `supervise explain --bundle`: what a bug report needs, in one file, without secrets.
 //!
-//! The archive is made from bounded ends of text files that we wrote ourselves, secrets hidden when they were written. What the workers
-//! wrote is not in it: whoever makes it need not know the values that they were given. It is written with mode 0600, and never over
-//! another file.
+//! The archive holds the bounded ends of text files that this program wrote, with secrets hidden when they were written. Workers'
+//! own output is left out, because this command may not know their secrets. The archive has mode 0600, and never replaces another
+//! file.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -13,19 +13,18 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use supervise_config::redact_lines;
 
-/// Bytes that are kept of one file, its end; of journals more.
+/// Maximum number of bytes kept of a file, from its end; more of journals.
 const FILE: u64 = 256 << 10;
 const JOURNAL: u64 = 8 << 20;
-/// Bytes of all files.
+/// Maximum number of bytes of all files.
 const ALL: usize = 64 << 20;
-/// Attempts of which more than the launch is kept, the newest.
+/// Number of newest attempts of which more than the launch is kept.
 const ATTEMPTS: usize = 5;
-/// Files of one directory.
+/// Maximum number of files of a directory.
 const ENTRIES: usize = 1000;
-/// A block of an archive.
 const BLOCK: usize = 512;
 
-/// Writes the archive, and answers how many files are in it and how long it is.
+/// Writes the archive. Returns the number of files in it and its size.
 pub(super) fn write(to: &Utf8Path, run_dir: &Utf8Path, made: &[(&str, String)]) -> Result<(usize, usize), CliError> {
     if to.file_name().is_none_or(|name| !name.ends_with(".tar.zst")) {
         return Err(CliError::usage(format!("{to}: the archive is one of tar and zstd"))
@@ -47,7 +46,7 @@ pub(super) fn write(to: &Utf8Path, run_dir: &Utf8Path, made: &[(&str, String)]) 
     for (name, text) in made {
         tar.add(name, text.as_bytes());
     }
-    // A mount that hangs must not keep us: it is looked at before.
+    // Check first, so that a hanging mount does not block.
     if path_access::exists(run_dir) {
         gather(run_dir, &mut tar);
     }
@@ -58,7 +57,7 @@ pub(super) fn write(to: &Utf8Path, run_dir: &Utf8Path, made: &[(&str, String)]) 
     Ok((files, packed.len()))
 }
 
-/// Journals, specifications, evidence (the ends of outputs with it) and launches.
+/// Adds journals, specifications, evidence (including the ends of outputs) and launches.
 fn gather(run_dir: &Utf8Path, tar: &mut Tar) {
     for (dir, limit) in [("journal", JOURNAL), ("spec", FILE)] {
         for path in files(&run_dir.join(dir)) {
@@ -75,7 +74,7 @@ fn gather(run_dir: &Utf8Path, tar: &mut Tar) {
     }
 }
 
-/// Returns true for what a worker wrote: its output, torch's report of its error, the flight recorder.
+/// Returns true for files that a worker wrote: its output, torch's error report, the flight recorder.
 fn is_of_worker(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     ["worker-", "error-", "nccl_trace"]
@@ -85,7 +84,7 @@ fn is_of_worker(path: &Utf8Path) -> bool {
 
 fn add(run_dir: &Utf8Path, path: &Utf8Path, limit: u64, tar: &mut Tar) {
     let name = path.strip_prefix(run_dir).unwrap_or(path).as_str();
-    // Dumps of memory and other binary files hide what is in them.
+    // Secrets in memory dumps and other binary files cannot be found.
     if let Ok(text) = end(path, limit) {
         let text: String = redact_lines(text.lines())
             .iter()
@@ -95,7 +94,6 @@ fn add(run_dir: &Utf8Path, path: &Utf8Path, limit: u64, tar: &mut Tar) {
     }
 }
 
-/// The end of a text file.
 fn end(path: &Utf8Path, limit: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(limit);
@@ -126,7 +124,7 @@ fn entries(dir: &Utf8Path) -> impl Iterator<Item = Utf8PathBuf> {
     all.take(ENTRIES).map(camino::Utf8DirEntry::into_path)
 }
 
-/// An archive in the form that POSIX calls ustar.
+/// An archive in the POSIX ustar format.
 #[derive(Default)]
 struct Tar {
     bytes: Vec<u8>,
@@ -134,7 +132,6 @@ struct Tar {
 }
 
 impl Tar {
-    /// Takes a file in; where there is no room any more it is left out.
     fn add(&mut self, name: &str, content: &[u8]) {
         let name = name.as_bytes();
         if name.len() > 100 || self.bytes.len().saturating_add(content.len()) > ALL {
@@ -152,7 +149,7 @@ impl Tar {
         put(116, b"0000000\0");
         put(124, format!("{:011o}\0", content.len()).as_bytes());
         put(136, b"00000000000\0");
-        // Its own sum counts as blanks.
+        // The checksum field itself counts as blanks.
         put(148, b"        ");
         put(156, b"0");
         put(257, b"ustar\x0000");

@@ -1,4 +1,4 @@
-//! Output of workers as it is shown: unchanged in a pipe, safely on a terminal, without secrets between the lines of a run, or as JSON.
+//! How workers' output is shown: unchanged in a pipe, safely on a terminal, without secrets between the lines of a run, or as JSON.
 
 use crate::printer;
 use crate::render::terminal::OutputFilter;
@@ -6,28 +6,26 @@ use serde_json::json;
 use std::io::{self, IsTerminal};
 use supervise_config::LineRedactor;
 
-/// Longest line of one JSON object; what is longer becomes several.
+/// Longest line in one JSON object, in bytes; a longer one is split.
 const LINE: usize = 1 << 20;
 
-/// A way to show output.
 #[derive(Debug)]
 pub(super) enum LogFormat {
     /// Byte for byte.
     Raw,
-    /// Without secrets; on a terminal colours, and nothing else that it obeys.
+    /// Without secrets; on a terminal, colors are the only control sequences.
     Safe(Pieces, Option<OutputFilter>),
     /// One object per line.
     Json(WorkerLines),
 }
 
-/// Output in pieces that end with a line, or with a return to its beginning.
+/// Output in pieces that end with a newline or a carriage return.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     begun: Vec<u8>,
     redactor: LineRedactor,
 }
 
-/// Lines of one worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerLines {
     attempt: u32,
@@ -38,12 +36,12 @@ pub(super) struct WorkerLines {
 }
 
 impl LogFormat {
-    /// Every byte is shown as it is.
+    /// Returns true if every byte is passed through.
     pub(super) fn is_raw(&self) -> bool {
         matches!(self, Self::Raw)
     }
 
-    /// `safe`: without secrets in a pipe too.
+    /// `safe`: hide secrets in a pipe too.
     pub(super) fn new(json: bool, raw: bool, safe: bool, attempt: u32, worker: u32) -> Self {
         let terminal = !raw && io::stdout().is_terminal();
         match (json, terminal, safe) {
@@ -60,7 +58,7 @@ impl LogFormat {
     /// Shows the next piece.
     ///
     /// # Errors
-    /// The reader is gone, or the file takes no more.
+    /// The reader is gone, or the file is full.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Raw => printer::out_bytes(bytes),
@@ -69,7 +67,7 @@ impl LogFormat {
         }
     }
 
-    /// Nothing came for a while: a line that is not ended is shown as far as it goes.
+    /// No output came for a while: shows an unfinished line.
     ///
     /// # Errors
     /// The reader is gone.
@@ -80,7 +78,7 @@ impl LogFormat {
         }
     }
 
-    /// Shows what is left.
+    /// Shows the rest.
     ///
     /// # Errors
     /// The reader is gone.
@@ -120,7 +118,7 @@ impl Pieces {
         out
     }
 
-    /// The piece that was begun. Bytes that are no text stay as they are where they hide nothing.
+    /// The unfinished piece. Bytes that are not text are kept if they hide nothing.
     fn rest(&mut self) -> Vec<u8> {
         let piece = std::mem::take(&mut self.begun);
         let end = piece

@@ -1,7 +1,7 @@
-//! `supervise run --tee`: the trainer's output between the lines of a run, shown by a process of its own.
+//! `supervise run --tee`: a separate process shows the trainer's output between the lines of a run.
 //!
-//! The run's supervisor starts it, tells it through its standard input what to show, and closes that when the run has ended: then what
-//! is left is shown, and nothing more is waited for. Whatever becomes of it, the training goes on.
+//! The supervisor starts it, sends its order through standard input, and closes that when the run has ended; the process then shows
+//! what is left and exits. Whatever happens to it, the training continues.
 
 use super::{Follower, LOOK, next, shown_to};
 use crate::error::CliError;
@@ -17,26 +17,24 @@ use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
 use supervise_host::process::own_program;
 
-/// The rest of the output is shown within this, or not at all: its reader may have stopped.
+/// Time to show the rest of the output: its reader may be stopped.
 const END: Duration = Duration::from_secs(5);
 
-/// The output to show.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct TeeOrder {
     run: RunId,
     attempts: Utf8PathBuf,
-    /// The last attempt that is over.
+    /// The last attempt that has ended.
     after: u32,
-    /// Values that are hidden. They go through a pipe only.
+    /// Values to hide. They are sent only through a pipe.
     secrets: Vec<String>,
 }
 
-/// A process that shows the output of a run.
 #[derive(Debug)]
 pub(in crate::cli) struct Tee(Child);
 
 impl Tee {
-    /// Starts it, for the attempts after this one.
+    /// Starts it for the attempts after this one.
     ///
     /// # Errors
     /// It cannot be started.
@@ -50,7 +48,7 @@ impl Tee {
         let mut child = Command::new(own_program(&std::env::current_exe()?))
             .args(["logs", "--follow", "--new"])
             .stdin(Stdio::piped())
-            // Ctrl-C stops the run, which may print on until it has ended.
+            // Ctrl-C stops the run, which may continue to print until it has ended.
             .process_group(0)
             .spawn()?;
         let line = serde_json::to_string(&order)? + "\n";
@@ -60,7 +58,7 @@ impl Tee {
         Ok(Self(child))
     }
 
-    /// The run has ended: the last of the output stands before the prompt.
+    /// Shows the rest of the output before the prompt appears.
     pub(in crate::cli) fn end(mut self) {
         drop(self.0.stdin.take());
         let began = Instant::now();
@@ -74,7 +72,6 @@ impl Tee {
     }
 }
 
-/// The process itself.
 pub(super) fn run() -> Result<u8, CliError> {
     let mut line = String::new();
     let mut input = io::stdin().lock();
@@ -87,7 +84,7 @@ pub(super) fn run() -> Result<u8, CliError> {
     let ended = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ended);
     std::thread::spawn(move || {
-        // Nothing comes but the end.
+        // Only the end of the input follows.
         let _ = io::stdin().read(&mut [0]);
         told.store(true, Ordering::Release);
     });
@@ -107,7 +104,7 @@ pub(super) fn run() -> Result<u8, CliError> {
     shown_to(0, follower.all(first, 0, 0))
 }
 
-/// The first attempt to show, once it is there; `None`: the run ended without one.
+/// The first attempt to show, once it exists; `None`: the run ended without one.
 fn first(order: &TeeOrder, ended: &AtomicBool) -> Option<u32> {
     loop {
         let over = ended.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! Small files that belong to a model: configuration, tokenizer, what is noted of an adapter.
+//! Small files of a model: configuration, tokenizer, metadata of an adapter.
 
 use crate::cli::model::{self, FoundModel};
 use crate::cli::new_dir;
@@ -17,64 +17,57 @@ use supervise_host::output_dir::OutputDir;
 use supervise_weights::OutTensor;
 use supervise_weights::hf::{self, AdapterFacts, LoraAdapter, ModelConfig};
 
-/// Bytes that one of them may have: a large vocabulary takes some ten millions.
+/// Maximum size of such a file, in bytes; a large vocabulary takes tens of megabytes.
 const SMALL: u64 = 256 << 20;
 const CONFIG: &str = "config.json";
-/// Files of a checkpoint of transformers' Trainer that say nothing of the model.
+/// Files of a Trainer checkpoint that do not belong to the model.
 const OF_TRAINING: [&str; 4] = ["trainer_state.json", "latest", "zero_to_fp32.py", "zero_to_torch.py"];
-/// Facts that verl notes of an adapter.
+/// Metadata that verl writes for an adapter.
 const LORA: &str = "lora_train_meta.json";
-/// Settings of an adapter, as peft writes them.
+/// An adapter's settings, as peft writes them.
 const ADAPTER: &str = "adapter_config.json";
 /// Directory of a tokenizer's further templates, as transformers names it.
 const TEMPLATES: &str = "additional_chat_templates";
 
-/// The files beside the weights.
 pub(in crate::cli) struct SideFiles {
     pub(in crate::cli) config: ModelConfig,
-    /// Permissions of the configuration's file.
     pub(in crate::cli) config_mode: u32,
-    /// Others by name.
     others: BTreeMap<String, SmallFile>,
-    /// Those that come through a link, the configuration among them.
+    /// Files behind a link, including the configuration.
     pub(in crate::cli) links: Vec<LinkedFile>,
     pub(in crate::cli) notes: Vec<String>,
     pub(super) facts: Option<AdapterFacts>,
 }
 
-/// A file that is copied.
 struct SmallFile {
     folder: Rc<ModelFolder>,
-    /// Its path in that.
+    /// Its path in the folder.
     path: Utf8PathBuf,
-    /// It came through a link.
+    /// Set if it is behind a link.
     link: Option<LinkedFile>,
 }
 
-/// Files that were found in one directory or two, and notes on what is left out.
+/// Files found in one or two directories, and notes about those left out.
 #[derive(Default)]
 struct SmallFiles {
     taken: BTreeMap<String, SmallFile>,
     left_out: BTreeMap<String, String>,
 }
 
-/// The model that was trained, as it was named.
+/// The model that was trained, as named by an option.
 #[derive(Clone, Copy)]
 pub(in crate::cli) struct TrainedModel<'a> {
-    /// The option that named it.
     pub(in crate::cli) option: &'static str,
-    /// Its directory.
     pub(in crate::cli) dir: &'a Utf8Path,
 }
 
-/// An adapter and the file that describes it.
 pub(super) struct AdapterOut {
     pub(super) tensors: Vec<OutTensor>,
     pub(super) config: String,
 }
 
 impl SideFiles {
-    /// Collects them from beside the shards; what is not there comes from the model that was trained.
+    /// Collects them from the directory next to the shards; missing ones come from the model that was trained.
     pub(in crate::cli) fn of(found: &FoundModel, trained: Option<TrainedModel<'_>>) -> Result<Self, CliError> {
         let own = found.beside.clone();
         let mut small = SmallFiles::default();
@@ -128,7 +121,7 @@ impl SideFiles {
         })
     }
 
-    /// Copies the other files into a directory of the target, with their permissions. Gives their names in it.
+    /// Copies the other files into a directory of the target, with their permissions. Returns their names there.
     pub(in crate::cli) fn copy(&self, dir: &OutputDir, below: &str) -> Result<Vec<String>, CliError> {
         let mut names = Vec::new();
         for (name, file) in &self.others {
@@ -142,7 +135,7 @@ impl SideFiles {
         Ok(names)
     }
 
-    /// The adapter's alpha: as it is said, or as the trainer noted it.
+    /// The adapter's alpha: as given, or as the trainer recorded it.
     pub(super) fn alpha(&self, said: Option<f64>) -> Result<f64, CliError> {
         said.or(self.facts.as_ref().and_then(|f| f.alpha)).ok_or_else(|| {
             let text = "the checkpoint holds an adapter (LoRA) and nothing tells its alpha: without it the adapter would do nothing";
@@ -152,7 +145,6 @@ impl SideFiles {
         })
     }
 
-    /// The adapter with its configuration.
     pub(super) fn adapter(&self, adapter: LoraAdapter, alpha: Option<f64>) -> Result<AdapterOut, CliError> {
         let alpha = self.alpha(alpha)?;
         let facts = self.facts.clone().unwrap_or_default();
@@ -166,7 +158,6 @@ impl SideFiles {
     }
 }
 
-/// Nothing tells which model it is.
 fn no_config(own: &Utf8Path, trained: Option<TrainedModel<'_>>, left_out: &BTreeMap<String, String>) -> CliError {
     let (place, hint) = match trained {
         Some(TrainedModel { option, dir }) => (
@@ -192,7 +183,7 @@ fn no_config(own: &Utf8Path, trained: Option<TrainedModel<'_>>, left_out: &BTree
 }
 
 impl SmallFiles {
-    /// Adds the files in a directory that are no weights; what was there under the same names goes.
+    /// Adds the files in a directory that are not weights, replacing those with the same names.
     fn add(&mut self, folder: ModelFolder, dir: &Utf8Path) -> Result<(), CliError> {
         let folder = Rc::new(folder);
         let is_adapter = folder.open(Utf8Path::new(ADAPTER)).is_ok();
@@ -213,7 +204,7 @@ impl SmallFiles {
         let unreadable = |e: NotOpened| CliError::environment(format!("{dir}: {e}"));
         for name in folder.names(Utf8Path::new(below)).map_err(unreadable)? {
             let path = Utf8Path::new(below).join(&name);
-            // Other directories belong to no model of one directory.
+            // Other directories do not belong to this model.
             if is_left_out(&name, is_adapter) || folder.is_dir(&path) {
                 continue;
             }
@@ -233,7 +224,7 @@ impl SmallFiles {
                     let folder = Rc::clone(folder);
                     self.taken.insert(full, SmallFile { folder, path, link });
                 }
-                // It went meanwhile.
+                // It was deleted meanwhile.
                 Err(e) if e.is_missing() => {}
                 Err(NotOpened::Io(e)) => return Err(CliError::environment(format!("{dir}/{path}: {e}"))),
                 Err(why) => drop(self.left_out.insert(full, why.to_string())),
@@ -243,13 +234,13 @@ impl SmallFiles {
     }
 }
 
-/// Files that are no part of a model beside its weights.
+/// Returns true for files that are not part of a model.
 fn is_left_out(name: &str, is_adapter: bool) -> bool {
     let adapters = is_adapter && is_of_adapter(name);
     adapters || is_weights(name) || OF_TRAINING.contains(&name) || name.starts_with('.')
 }
 
-/// A reader that finds an adapter's settings looks for the adapter; what is written about it is not true of the model.
+/// A loader that finds an adapter's settings loads the adapter; the adapter's README does not describe the merged model.
 fn is_of_adapter(name: &str) -> bool {
     [ADAPTER, "README.md"].contains(&name)
 }
@@ -268,10 +259,10 @@ fn is_weights(name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end))
 }
 
-/// Heads of a model of words, and of a critic that began as one.
+/// Heads of a language model, and of a critic that was made from one.
 const HEADS: [&str; 3] = [hf::HEAD, hf::SCORE, "score.bias"];
 
-/// The model that was trained has the same tensors. `other_head`: a critic's head is another one, a tied one need not be there.
+/// Checks that the trained model has the same tensors. `other_head`: a critic's head differs, and a tied one may be missing.
 pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor], other_head: bool) -> Result<(), CliError> {
     let mut there = BTreeMap::new();
     let limits = model::limits()?;

@@ -1,4 +1,4 @@
-//! An adapter folded into the model that it was trained for.
+//! Folds an adapter into the model that it was trained for.
 
 use super::files::SideFiles;
 use crate::cli::model::{self, FoundModel, OpenModel, WeightFiles};
@@ -6,10 +6,10 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_weights::hf::{self, Scaling};
 
-/// The file that peft keeps the settings of an adapter in.
+/// The file with an adapter's settings, as peft names it.
 const CONFIG: &str = "adapter_config.json";
 
-/// Directory of an adapter alone, as peft writes it.
+/// The directory of a separate adapter, as peft writes it.
 pub(super) fn adapter_dir(name: &str) -> Option<FoundModel> {
     let dir = Utf8Path::new(name);
     let files = ["adapter_model.safetensors"];
@@ -26,7 +26,7 @@ pub(super) fn adapter_dir(name: &str) -> Option<FoundModel> {
     })
 }
 
-/// The model that an adapter without one is folded into.
+/// Opens the base model for an adapter that was saved without one.
 pub(super) fn with_base(adapter: OpenModel, base: &Utf8Path) -> Result<OpenModel, CliError> {
     if base.is_file() {
         let dir = base.parent().filter(|dir| !dir.as_str().is_empty());
@@ -69,7 +69,7 @@ pub(super) fn with_base(adapter: OpenModel, base: &Utf8Path) -> Result<OpenModel
     Ok(adapter.beside(model))
 }
 
-/// Refuses what has no adapter, or nothing else.
+/// Refuses a checkpoint without an adapter, or with nothing else.
 pub(super) fn is_possible(model: &OpenModel, found: &FoundModel) -> Result<(), CliError> {
     if !model.weights.tensors.iter().any(|t| hf::is_part(&t.name)) {
         return Err(CliError::usage(format!(
@@ -86,7 +86,7 @@ pub(super) fn is_possible(model: &OpenModel, found: &FoundModel) -> Result<(), C
     Ok(())
 }
 
-/// Adds the adapter to the tensors that it belongs to. Gives notes of it.
+/// Adds the adapter to the tensors that it belongs to. Returns notes.
 pub(super) fn fold(
     model: &mut OpenModel,
     found: &FoundModel,
@@ -95,7 +95,7 @@ pub(super) fn fold(
     base: Option<&Utf8Path>,
 ) -> Result<Vec<String>, CliError> {
     let failed = |e: supervise_weights::ModelError| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
-    // The other settings of the adapter count, whoever tells alpha.
+    // The adapter's other settings apply even if alpha is given.
     let mut other = None;
     let (scaling, by) = match config(found)? {
         Some((path, text)) => {
@@ -114,7 +114,7 @@ pub(super) fn fold(
     Ok(std::iter::once(added).chain(other).collect())
 }
 
-/// The adapter says that it was trained for another model. Directories are moved and models renamed: it is a note, no error.
+/// Notes that the adapter names another base model. Only a note, because directories are moved and models renamed.
 fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
     let config: serde_json::Value = serde_json::from_slice(config).ok()?;
     let named = config
@@ -125,7 +125,7 @@ fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
     let own = Utf8Path::new(named);
     let is_it = match own.canonicalize_utf8() {
         Ok(own) => own == real,
-        // A name of a hub, whose cache has it in the path.
+        // A hub name, which is part of the path in the hub's cache.
         Err(_) => {
             let last = |path: &Utf8Path| path.file_name().map(str::to_lowercase);
             let cached = format!("models--{}", named.replace('/', "--"));
@@ -135,7 +135,6 @@ fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
     (!is_it).then(|| format!("the adapter says that it was trained for {named}, and was added to {base}"))
 }
 
-/// The notes of peft beside the adapter.
 fn config(found: &FoundModel) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
     let folder = model::folder(found)?;
     for name in [CONFIG, "lora_adapter/adapter_config.json"] {

@@ -9,16 +9,14 @@ use supervise_checkpoint::small_files::read_index;
 use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::ModelFolder;
 
-/// An index.
 pub(super) struct ModelIndex {
     pub(super) text: String,
-    /// Permissions of its file.
     pub(super) mode: u32,
     pub(super) said: Index,
 }
 
 impl ModelIndex {
-    /// That of a directory, if there is one.
+    /// Reads the index in a directory, if there is one.
     pub(super) fn read(folder: &ModelFolder) -> Result<Option<Self>, CliError> {
         let name = Utf8Path::new(INDEX);
         let path = folder.path(name);

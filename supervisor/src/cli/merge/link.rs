@@ -1,5 +1,5 @@
-//! A model that the trainer wrote itself, as it is wanted: its files are proven where they stand in the new directory, and copied where
-//! neither blocks nor files can have two names.
+//! Links a model that the trainer wrote in the wanted form: its files are proven at their new paths, and copied if neither blocks
+//! nor files can be shared.
 
 use super::files::SideFiles;
 use super::index::ModelIndex;
@@ -16,7 +16,7 @@ use supervise_host::model_folder::ModelFolder;
 use supervise_host::output_dir::{OutputDir, ShareMethod};
 use supervise_weights::hf::HfPlan;
 
-/// Makes the directory of its files.
+/// Creates a directory of its files.
 pub(super) fn link(
     target: &Utf8Path,
     index: Option<ModelIndex>,

@@ -1,4 +1,4 @@
-//! Files of safetensors that the trainer wrote: they have no checksums of their own, and may be the model already as it is wanted.
+//! safetensors files that the trainer wrote: they have no checksums, and may already be the wanted model.
 
 use super::index::ModelIndex;
 use crate::cli::model::{self, FoundModel, OpenModel, WeightFiles};
@@ -15,24 +15,22 @@ use supervise_trainers::registry::of_step_name;
 use supervise_weights::hf::HfPlan;
 use supervise_weights::{ModelTensor, ModelWeights, OutTensor};
 
-/// The file of a model that is in one file.
+/// The file of a model in a single file.
 const MODEL: &str = "model.safetensors";
 
-/// The files, as they stood before anything was read of them.
 #[derive(Debug, Default)]
 pub(super) struct Originals {
     pub(super) files: Vec<Original>,
 }
 
-/// One of them.
 #[derive(Debug)]
 pub(super) struct Original {
     /// Its name in the model's directory.
     pub(super) name: String,
-    /// The file itself, where that is a link.
+    /// The real file, if the name is a link.
     path: Utf8PathBuf,
     pin: FilePin,
-    /// As a run has proven it.
+    /// As proven by a run.
     proven: Option<ProvenFile>,
 }
 
@@ -41,7 +39,7 @@ impl Original {
         self.pin.size
     }
 
-    /// Opens it again: nobody wrote to it, or put another file in its place, since it was looked at.
+    /// Opens it again, and checks that it was not written or replaced since.
     pub(super) fn open(&self, folder: &ModelFolder) -> Result<ModelFile, CliError> {
         let opened = open(folder, &self.name)?;
         let now = pin(&opened)?;
@@ -53,15 +51,15 @@ impl Original {
             .hint("run this again when the save has ended: nothing stands under the target's name"))
     }
 
-    /// The checksum that a run has recorded of the bytes that should stand there.
+    /// The checksum that a run recorded for its bytes.
     fn recorded(&self) -> Option<u32> {
         let known = self.proven.as_ref()?;
         let crc = known.report.crc.filter(|_| known.report.verdict == Verdict::Whole)?;
-        // Written anew since, by whoever passed the step again.
+        // A newer file was rewritten since, for example when the step was trained again.
         (self.pin.mtime <= known.pin.mtime).then_some(crc)
     }
 
-    /// Compares its bytes with what a run has recorded of them; gives how many were compared.
+    /// Compares its bytes with what a run recorded. Returns the number of compared bytes.
     pub(super) fn compare(&self, crc: Option<u32>) -> Result<u64, CliError> {
         let (Some(known), Some(crc), Some(_)) = (&self.proven, crc, self.recorded()) else {
             return Ok(0);
@@ -77,7 +75,7 @@ impl Original {
 }
 
 impl Originals {
-    /// Those of a model in safetensors; of others, none: torch puts checksums into its files.
+    /// The files of a model in safetensors; empty for others, because torch stores checksums in its files.
     pub(super) fn of(
         source: &str,
         found: &FoundModel,
@@ -111,7 +109,7 @@ impl Originals {
         })
     }
 
-    /// Has the bytes compared with what a run has recorded, as they are read.
+    /// Compares the bytes with a run's record while they are read.
     pub(super) fn mark(&self, weights: &mut ModelWeights) {
         for (file, own) in weights.files.iter_mut().zip(&self.files) {
             file.checked.extend(own.recorded().map(|crc| ByteExtent {
@@ -124,12 +122,12 @@ impl Originals {
         }
     }
 
-    /// Nobody wrote to one of them since they were looked at.
+    /// Checks that none was written since.
     pub(super) fn unchanged(&self, folder: &ModelFolder) -> Result<(), CliError> {
         self.files.iter().try_for_each(|file| file.open(folder).map(drop))
     }
 
-    /// Why they are not the model that is wanted, byte for byte and under names that its readers look for. `index`: theirs, if there is one.
+    /// Why they are not the wanted model, byte for byte and with names that readers look for. `index`: theirs, if there is one.
     pub(super) fn differ(
         &self,
         model: &OpenModel,
@@ -167,7 +165,7 @@ impl Originals {
         large.map(|(_, file)| format!("{} is larger than --max-shard-size", file.name))
     }
 
-    /// A reader finds all of them: by an index that says where each tensor is, or because there is one file alone.
+    /// Returns true if readers find all of them: through a complete index, or because there is only one file.
     fn is_found(&self, weights: &ModelWeights, index: Option<&ModelIndex>) -> bool {
         let Some(ModelIndex { said, .. }) = index else {
             return matches!(self.files.as_slice(), [one] if one.name == MODEL);
@@ -186,10 +184,10 @@ impl Originals {
     }
 }
 
-/// Files of a step by their paths in it, as its run has proven them, or why that cannot be read; and the path of a directory in that step.
+/// Proven files of a step by path, or why they cannot be read; and the path of a directory in that step.
 type Recorded = (Result<BTreeMap<Utf8PathBuf, ProvenFile>, String>, Utf8PathBuf);
 
-/// The run's records of the step that a directory is in; none where it is in no step.
+/// The run's records of the step that contains a directory; `None` outside of steps.
 fn recorded(source: &str, dir: &Utf8Path) -> Option<Recorded> {
     let dir = dir.canonicalize_utf8().ok()?;
     let is_step = |dir: &&Utf8Path| dir.file_name().is_some_and(|n| of_step_name(n).is_some());

@@ -1,4 +1,4 @@
-//! The directory that is made: written beside, looked at as any reader would, renamed.
+//! Writes the target directory: under a temporary name, checked as any reader would, then renamed.
 
 use super::files::{AdapterOut, SideFiles};
 use crate::cli::model::OpenModel;
@@ -21,26 +21,24 @@ use supervise_weights::{ModelError, ModelReader, OutFile, OutTensor};
 
 /// Directory of the adapter, as verl names it.
 const ADAPTER: &str = "lora_adapter";
-/// Permissions of what is made here, before the umask.
+/// Permissions of new files, before the umask.
 const NEW: u32 = 0o666;
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// The result.
 #[derive(Default)]
 pub(super) struct MergeStats {
     pub(super) files: Vec<String>,
-    /// Bytes of weights.
     pub(super) bytes: u64,
     /// Bytes of the source that were compared with their checksums.
     pub(super) checked: u64,
     /// Files that share the source's bytes.
     pub(super) linked: u64,
-    /// Some of them are the source's files under a second name.
+    /// Some of them are hard links to the source's files.
     pub(super) is_same_file: bool,
     pub(super) took: Duration,
 }
 
-/// Writes everything and gives it its name.
+/// Writes everything, then renames the directory.
 pub(super) fn write(
     target: &Utf8Path,
     most: u64,
@@ -74,7 +72,7 @@ pub(super) fn write(
     finish(dir, done, target, began)
 }
 
-/// Gives the directory its name, if all went well.
+/// Renames the directory if all went well.
 pub(super) fn finish(
     dir: OutputDir,
     done: Result<MergeStats, CliError>,
@@ -97,7 +95,7 @@ pub(super) fn finish(
     }
 }
 
-/// The configuration is that of what was written.
+/// Adapts the configuration to what was written.
 pub(super) fn small<'a>(
     plan: &HfPlan,
     files: &'a SideFiles,
@@ -116,7 +114,7 @@ pub(super) fn small<'a>(
     }
 }
 
-/// The adapter's tensors are written in the same pass, into a directory of their own.
+/// Adds the adapter's tensors to the same pass, in their own directory.
 fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutTensor]) {
     let first = all.len();
     for mut file in layout::files(tensors, "adapter_model", u64::MAX) {
@@ -129,7 +127,6 @@ fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutT
     all.extend_from_slice(tensors);
 }
 
-/// Files beside the weights.
 pub(super) struct Small<'a> {
     config: String,
     files: &'a SideFiles,
@@ -138,7 +135,6 @@ pub(super) struct Small<'a> {
     adapter: Option<String>,
 }
 
-/// A directory that is being filled.
 struct MergeOutput<'a> {
     dir: &'a OutputDir,
     tensors: &'a [OutTensor],
@@ -146,7 +142,7 @@ struct MergeOutput<'a> {
 }
 
 impl MergeOutput<'_> {
-    /// Gives the names of all files, and how many bytes of the source were compared.
+    /// Writes all files. Returns their names and how many bytes of the source were compared.
     fn fill(
         &self,
         model: &OpenModel,
@@ -173,7 +169,7 @@ impl MergeOutput<'_> {
         Ok((names.chain(small).collect(), checked))
     }
 
-    /// Looks at the weights as any reader would: headers, sizes, the index.
+    /// Checks the weights as any reader would: headers, sizes, the index.
     fn judge(&self) -> Result<(), CliError> {
         let of = |file: &OutFile| {
             Utf8Path::new(&file.name)
@@ -188,7 +184,7 @@ impl MergeOutput<'_> {
 }
 
 impl Small<'_> {
-    /// Gives the names of what was written.
+    /// Writes the files. Returns their names.
     pub(super) fn write(&self, dir: &OutputDir) -> Result<Vec<String>, CliError> {
         let mut names = Vec::new();
         let mut put = |name: &str, bytes: &[u8], mode| {
@@ -207,10 +203,9 @@ impl Small<'_> {
     }
 }
 
-/// Reports on files by their names.
 pub(super) type FileReports = BTreeMap<String, FileReport>;
 
-/// Reports on what was made in a directory of it, which is whole.
+/// Reports on the files of a new directory, all of which must be whole.
 pub(super) fn judged(
     out: &OutputDir,
     dir: &Utf8Path,

@@ -1,10 +1,10 @@
-//! The upload, by the user's own `hf`.
+//! Uploads with the user's own `hf`.
 
 use crate::error::CliError;
 use camino::Utf8Path;
 use supervise_host::hub;
 
-/// Refuses what cannot be uploaded, before the work.
+/// Refuses an impossible upload before the work.
 pub(super) fn possible(name: &str) -> Result<(), CliError> {
     let good = |word: &str| {
         !word.is_empty()
@@ -28,7 +28,7 @@ pub(super) fn possible(name: &str) -> Result<(), CliError> {
     }
 }
 
-/// Uploads the directory; what `hf` says goes to standard error.
+/// Uploads the directory; the output of `hf` goes to standard error.
 pub(super) fn perform(target: &Utf8Path, name: &str, private: bool) -> Result<(), CliError> {
     let status = hub::upload(target, name, private)
         .map_err(|e| CliError::environment(format!("--upload: the command hf cannot be started: {e}")))?;

@@ -1,4 +1,4 @@
-//! One role: looked at, planned, proven, converted.
+//! Converts one role: reads, plans, proves and converts it.
 
 use super::target::MigrateTarget;
 use crate::printer::ByteMeter;
@@ -16,10 +16,10 @@ use supervise_host::migrate::perform;
 use supervise_host::system::{FsSpace, space};
 use supervise_trainers::verl::migrate::{self, LinkMode, MigrateOp, MigratePlan, MigrateRefusal, RoleSnapshot};
 
-/// The model's own configuration is read up to this size.
+/// Maximum size of the model's configuration, in bytes.
 const CONFIG: u64 = 1 << 20;
 
-/// Converts a role and says what came of it. `memory`: bytes that a proof may take.
+/// Converts a role and reports the result. `memory`: bytes that a proof may use.
 pub(super) fn role(target: &MigrateTarget, link: LinkMode, dry: bool, memory: u64, meter: &mut ByteMeter) -> RoleView {
     let status = attempt(target, link, dry, &mut Proofs { memory, meter }).unwrap_or_else(|status| status);
     RoleView::new(target.dir.clone(), status)
@@ -87,7 +87,7 @@ fn enough_space(dir: &Utf8Path, plan: &MigratePlan) -> Result<(), MigrateStatus>
     Err(MigrateStatus::Failed(why))
 }
 
-/// Entries that are there, and what proofs say of it.
+/// Existing entries and what proofs say about them.
 struct StepContents {
     facts: Vec<FileFact>,
     reports: BTreeMap<Utf8PathBuf, FileReport>,
@@ -122,7 +122,7 @@ impl StepContents {
     }
 }
 
-/// Proofs of files: in how many bytes of memory, and who is told meanwhile.
+/// Settings of proofs: memory in bytes, and the progress meter.
 struct Proofs<'a> {
     memory: u64,
     meter: &'a mut ByteMeter,
@@ -143,7 +143,7 @@ impl Proofs<'_> {
     }
 }
 
-/// A copy that was just made, every byte of it.
+/// Proves every byte of a copy that was just made.
 fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), MigrateStatus> {
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts)
@@ -159,7 +159,7 @@ fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), MigrateStatus>
     whole_or(judged.verdict, judged.findings)
 }
 
-/// The new layout, before what it was made from goes. Its archives were proven where they were, or when they were copied.
+/// Proves the new layout before its source is removed. Its archives were proven before, or when they were copied.
 fn whole(target: &MigrateTarget, proofs: &mut Proofs<'_>) -> Result<(), MigrateStatus> {
     let look = StepContents::at(target, Depth::Structure, proofs)?;
     let (verdict, findings) = migrate::judge(&look.seen(target));

@@ -1,4 +1,4 @@
-//! The roles that are meant, and that nobody else works on them.
+//! Finds the roles to convert, and ensures that no other process works on them.
 
 use crate::cli::target;
 use crate::error::CliError;
@@ -10,19 +10,18 @@ use supervise_core::spec::SavePolicy;
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, RUN_DIR_NAME, lease_dir, own_claim};
 use supervise_trainers::verl::migrate::{MigrateRole, role_of};
 
-/// A holder elsewhere may be silent for so long, in seconds.
+/// How long a holder on another machine may be silent, in seconds.
 const SILENT: u64 = 60;
-/// Winning the lease may take that, and a slow file system.
+/// Timeout for taking the lease, including a slow file system.
 const TAKING: Duration = Duration::from_secs(90);
 
-/// A role to be converted.
 #[derive(Debug, Clone)]
 pub(super) struct MigrateTarget {
     pub(super) role: MigrateRole,
     pub(super) dir: Utf8PathBuf,
 }
 
-/// The roles that a directory is or holds, with the checkpoint root.
+/// The roles in a directory, or the role that it is, with the checkpoint root.
 pub(super) fn of_checkpoint(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<MigrateTarget>), CliError> {
     let dir = real(named)?;
     let above = dir.parent().and_then(Utf8Path::file_name);
@@ -68,7 +67,7 @@ pub(super) fn below(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<MigrateTarget>
     Ok((root, targets))
 }
 
-/// The roles of a step; the step itself where it has none.
+/// The roles of a step; the step itself if it has none.
 fn of_step(dir: &Utf8Path, itself: MigrateRole) -> Vec<MigrateTarget> {
     let target = |name: &str| MigrateTarget {
         role: MigrateRole {
@@ -102,16 +101,16 @@ fn real(named: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     }
 }
 
-/// A term of our own on the root, so that no supervisor starts there meanwhile. Given back when it is dropped.
+/// A term of this command on the root, so that no supervisor starts there meanwhile. Released when dropped.
 pub(super) struct MigrateLease {
     io_worker: IoClient,
 }
 
 impl MigrateLease {
-    /// Takes it.
+    /// Takes the lease.
     ///
     /// # Errors
-    /// A supervisor, or what is left of one, is at work there.
+    /// A supervisor, or what is left of one, is running there.
     pub(super) fn take(root: &Utf8Path) -> Result<Self, CliError> {
         let run_dir = root.join(RUN_DIR_NAME);
         for run in prepare::run_ids_at(root) {
@@ -140,7 +139,7 @@ impl MigrateLease {
 
 impl Drop for MigrateLease {
     fn drop(&mut self) {
-        // A lease that is not given back is found dead with this process.
+        // A lease that is not released ends with this process.
         let _ = self.io_worker.ask(IoQuestion::Release, target::PATIENCE);
     }
 }

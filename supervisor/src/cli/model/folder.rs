@@ -1,4 +1,4 @@
-//! Files of a model that are read or copied, links among them.
+//! Files of a model that are read or copied, possibly through links.
 
 use super::FoundModel;
 use crate::error::CliError;
@@ -11,12 +11,10 @@ use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::{ModelFile, ModelFolder, NotOpened};
 
-/// The directory that a model's weights are in.
 pub(in crate::cli) fn folder(found: &FoundModel) -> Result<ModelFolder, CliError> {
     ModelFolder::inside(&found.root, &found.dir).map_err(|e| not_opened(&found.dir, e))
 }
 
-/// Refuses a file that is not opened.
 pub(in crate::cli) fn not_opened(path: &Utf8Path, why: NotOpened) -> CliError {
     let text = format!("{}: {why}", shown(path.as_str()));
     match why {
@@ -34,7 +32,7 @@ pub(in crate::cli) fn not_opened(path: &Utf8Path, why: NotOpened) -> CliError {
     }
 }
 
-/// The text of a JSON object beside a model, judged as in a proof, and its permissions. `None`: it is not there.
+/// The text of a JSON file next to a model, checked as in a proof, and its permissions. `None`: it does not exist.
 pub(in crate::cli) fn text(folder: &ModelFolder, name: &str) -> Result<Option<(Vec<u8>, u32)>, CliError> {
     let path = folder.path(Utf8Path::new(name));
     let opened = match folder.open(Utf8Path::new(name)) {
@@ -48,7 +46,7 @@ pub(in crate::cli) fn text(folder: &ModelFolder, name: &str) -> Result<Option<(V
     Ok(Some((text, mode)))
 }
 
-/// A file as it is told where it came through a link.
+/// Describes a file that is behind a link.
 pub(in crate::cli) fn linked(name: &str, file: &ModelFile) -> Option<LinkedFile> {
     file.is_linked.then(|| LinkedFile {
         file: name.to_owned(),

@@ -1,4 +1,4 @@
-//! How weights are kept, by what stands in a directory.
+//! How weights are stored, judging by the names in a directory.
 
 use super::listing::names;
 use super::zero;
@@ -14,73 +14,66 @@ use supervise_host::model_folder::ModelFolder;
 
 /// Directory of configuration and tokenizer, as verl names it.
 const HUGGINGFACE: &str = "huggingface";
-/// File of transformers' Trainer, in each of its checkpoints.
+/// File in each checkpoint of transformers' Trainer.
 const STATE: &str = "trainer_state.json";
-/// File that tells how many ranks of FSDP saved a role.
+/// File with the number of FSDP ranks that saved a role.
 const FSDP_CONFIG: &str = "fsdp_config.json";
 const METADATA: &str = ".metadata";
 const END: &str = ".safetensors";
 const MODEL: &str = "model.safetensors";
-/// An adapter as peft names it.
+/// An adapter, as peft names it.
 const ALONE: &str = "adapter_model.safetensors";
 const ADAPTER: &str = "lora_adapter/adapter_model.safetensors";
-/// The checkpoint that areal overwrites.
+/// The checkpoint that AReaL overwrites.
 const RECOVER: &str = "recover_checkpoint";
-/// The model in a checkpoint of transformers' Trainer under FSDP, as accelerate names it.
+/// The model in a Trainer checkpoint under FSDP, as accelerate names it.
 const SHARDED: &str = "pytorch_model_fsdp_0";
-/// Directories below a role's that hold a checkpoint of `torch.distributed.checkpoint`: that of verl's Megatron trainers, the same
-/// up to verl 0.7, areal's.
+/// Subdirectories of a role that may hold a `torch.distributed.checkpoint`: of verl's Megatron trainers, of verl up to 0.7, of
+/// AReaL.
 const BELOW: [&str; 3] = ["model/dist_ckpt", "dist_ckpt", RECOVER];
-/// Directories below a role's where a Megatron trainer may have written the model for Hugging Face's libraries.
+/// Subdirectories of a role in which a Megatron trainer may have written a Hugging Face model.
 const WRITTEN: [&str; 2] = ["model/huggingface", HUGGINGFACE];
 
-/// Files of one model.
 #[derive(Debug)]
 pub(in crate::cli) struct FoundModel {
-    /// Directory that was named, in which they are: a link in it may lead to another place in it, and nowhere else.
+    /// The named directory: a link inside it may lead to another place inside it, but not out of it.
     pub(in crate::cli) root: Utf8PathBuf,
-    /// Directory that they are in.
     pub(in crate::cli) dir: Utf8PathBuf,
-    /// Step, where its directory tells.
+    /// The step, if the name of its directory shows it.
     pub(in crate::cli) step: Option<Step>,
-    /// Role, where the step has roles.
     pub(in crate::cli) role: Option<String>,
-    /// Directory that configuration and tokenizer are in, if they are there.
     pub(in crate::cli) beside: Utf8PathBuf,
-    /// Its files.
     pub(in crate::cli) files: WeightFiles,
 }
 
-/// Files that hold the weights, by their names.
+/// The files with the weights, by name.
 #[derive(Debug)]
 pub(in crate::cli) enum WeightFiles {
-    /// Shards of FSDP, in the order of the ranks.
+    /// Shards of FSDP in rank order.
     Fsdp(Vec<String>),
-    /// A checkpoint of `torch.distributed.checkpoint`, in this directory below.
+    /// A `torch.distributed.checkpoint` in this subdirectory.
     Distributed(&'static str),
-    /// Files of DeepSpeed: states of the model, then those of the optimizer, each kind in the order of the ranks.
+    /// Files of DeepSpeed: first model states, then optimizer states, each in rank order.
     Zero {
-        /// How many of them hold states of the model.
+        /// How many of them hold model states.
         models: usize,
         names: Vec<String>,
     },
-    /// Files of safetensors that are whole.
+    /// Complete safetensors files.
     Safetensors(Vec<String>),
 }
 
-/// Returns true for a model in a checkpoint of transformers' Trainer, beside what only the trainer needs.
+/// Returns true for a model in a checkpoint of transformers' Trainer.
 pub(in crate::cli) fn is_of_trainer(found: &FoundModel) -> bool {
     found.dir.join(STATE).is_file()
 }
 
-/// Step of a checkpoint of transformers' Trainer, by its name.
 pub(in crate::cli) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
     let absolute = camino::absolute_utf8(dir).ok()?;
     let number = absolute.file_name()?.strip_prefix("checkpoint-")?.parse().ok()?;
     dir.join(STATE).is_file().then_some(Step(number))
 }
 
-/// The file of an adapter that lies beside a model.
 pub(in crate::cli) fn adapter(found: &FoundModel) -> Option<&str> {
     match &found.files {
         WeightFiles::Safetensors(names) => {
@@ -91,7 +84,7 @@ pub(in crate::cli) fn adapter(found: &FoundModel) -> Option<&str> {
     }
 }
 
-/// Content of a directory with these names, without step and role; none where that is no weights.
+/// The model in a directory with these names, without step and role; `None` if there are no weights.
 pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<FoundModel>, CliError> {
     let found = |files: WeightFiles| FoundModel {
         beside: beside(dir, &files),
@@ -123,7 +116,7 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<FoundModel>
     if !["model", "dist_ckpt", RECOVER].iter().any(|name| has(name)) {
         return Ok(None);
     }
-    // A checkpoint beside them holds the state of random numbers alone.
+    // The checkpoint next to them then holds only random states.
     for written in WRITTEN {
         if let Some(model) = exported(dir.join(written).as_str())? {
             return Ok(Some(model));
@@ -142,23 +135,23 @@ fn beside(dir: &Utf8Path, files: &WeightFiles) -> Utf8PathBuf {
     let has_config = |dir: &Utf8Path| dir.join("config.json").is_file();
     let parent = dir.parent().unwrap_or(dir);
     match files {
-        // Trainer writes them beside the directory with DeepSpeed's files.
+        // Trainer writes them next to the directory with DeepSpeed's files.
         WeightFiles::Zero { names, .. } if names.iter().any(|n| n.contains('/')) => dir.to_owned(),
         WeightFiles::Zero { .. } => parent.to_owned(),
         WeightFiles::Distributed(SHARDED) => dir.to_owned(),
-        // As `convert` writes it, whatever its name is.
+        // As written by `convert`, whatever its name.
         WeightFiles::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
         WeightFiles::Distributed(RECOVER) => export(dir),
         WeightFiles::Distributed("") if own == RECOVER => export(parent),
         WeightFiles::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),
         WeightFiles::Distributed("model/dist_ckpt") => dir.join(WRITTEN[0]),
-        // verl 0.4.0 and older keep them beside the shards.
+        // verl up to 0.4.0 writes them next to the shards.
         WeightFiles::Fsdp(_) if has_config(dir) && !has_config(&dir.join(HUGGINGFACE)) => dir.to_owned(),
         _ => dir.join(HUGGINGFACE),
     }
 }
 
-/// The newest of the models that areal writes beside its checkpoint: all have the same configuration and tokenizer.
+/// The newest model that AReaL exported next to its checkpoint: all have the same configuration and tokenizer.
 pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
     let step = |name: &str| name.split_once("globalstep")?.1.parse::<u64>().ok();
     let there = names(dir).ok().flatten().unwrap_or_default();
@@ -166,7 +159,7 @@ pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
     newest.map_or_else(|| dir.join(HUGGINGFACE), |(_, name)| dir.join(name))
 }
 
-/// Weights that are whole: a file of safetensors, or a directory of a model.
+/// Complete weights: a safetensors file, or the directory of a model.
 pub(in crate::cli) fn exported(name: &str) -> Result<Option<FoundModel>, CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
@@ -198,19 +191,19 @@ pub(in crate::cli) fn exported(name: &str) -> Result<Option<FoundModel>, CliErro
             }
             looked.facts.shards
         }
-        // Some models have the same weights again under another name beside it.
+        // Some models have the same weights under a second name next to it.
         None if names.iter().any(|n| n == MODEL) => vec![MODEL.to_owned()],
         None => names.into_iter().filter(|n| n.ends_with(END)).collect(),
     };
     files.sort();
-    // An adapter belongs to the model that it lies beside.
+    // An adapter belongs to the model next to it.
     if path.join(ADAPTER).is_file() {
         files.push(ADAPTER.to_owned());
     }
     Ok((!files.is_empty()).then(|| found(path, files)))
 }
 
-/// The shards of the model among these names, in the order of the ranks.
+/// The model's shards among these names, in rank order.
 fn shards(dir: &Utf8Path, names: &[String]) -> Result<Option<Vec<String>>, CliError> {
     let mut worlds: BTreeMap<u64, BTreeMap<u64, &String>> = BTreeMap::new();
     for name in names {
@@ -237,7 +230,7 @@ fn shards(dir: &Utf8Path, names: &[String]) -> Result<Option<Vec<String>>, CliEr
     Ok(Some(ranks.range(..world).map(|(_, name)| (*name).clone()).collect()))
 }
 
-/// World size and rank of a shard's name.
+/// World size and rank in a shard's name.
 fn shard(name: &str) -> Option<(u64, u64)> {
     let (world, rank) = name
         .strip_prefix("model_world_size_")?
@@ -246,14 +239,14 @@ fn shard(name: &str) -> Option<(u64, u64)> {
     Some((world.parse().ok()?, rank.parse().ok()?))
 }
 
-/// World size of the file that verl writes beside its shards.
+/// World size in the file that verl writes next to its shards.
 fn said_world(dir: &Utf8Path) -> Option<u64> {
     let source = FileSource::open(&dir.join(FSDP_CONFIG)).ok()?;
     let said = small_files::read_fsdp_config(&source, &InspectLimits::default()).ok()?;
     Some(said.world_size.into())
 }
 
-/// Refuses shards of FSDP whose own file says something else of them, as a proof does. Releases before 0.5 wrote none.
+/// Refuses FSDP shards that contradict the file next to them, as a proof does. verl before 0.5 wrote none.
 pub(super) fn is_as_said(dir: &Utf8Path, ranks: usize) -> Result<(), CliError> {
     let path = dir.join(FSDP_CONFIG);
     let refused = |verdict, what: String| {
@@ -263,7 +256,7 @@ pub(super) fn is_as_said(dir: &Utf8Path, ranks: usize) -> Result<(), CliError> {
     let source = match FileSource::open(&path) {
         Ok(source) => source,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        // As in a proof: what is no file is not followed, and the file is not there.
+        // As in a proof: anything but a file is not followed, and counts as missing.
         Err(_) if path.symlink_metadata().is_ok_and(|m| !m.is_file()) => {
             return refused(
                 Verdict::Incomplete,

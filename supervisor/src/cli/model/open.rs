@@ -1,4 +1,4 @@
-//! The files of a model, looked into and open.
+//! Opens the files of a model.
 
 use super::form::{self, FoundModel, WeightFiles};
 use crate::error::CliError;
@@ -14,20 +14,18 @@ use supervise_weights::fsdp::{self, FsdpShard};
 use supervise_weights::hf::{self, HfPlan, ModelConfig, Options};
 use supervise_weights::{ModelError, ModelWeights, SharedSource, dcp, deepspeed, megatron, safetensors};
 
-/// A model and its open files, in the order of [`Weights::files`].
+/// A model and its open files, in the order of `ModelWeights::files`.
 pub(in crate::cli) struct OpenModel {
     pub(in crate::cli) weights: ModelWeights,
     pub(in crate::cli) sources: Vec<Box<SharedSource>>,
-    /// Its names are Megatron's.
     is_megatron: bool,
-    /// Notes on the checkpoint's other content.
+    /// Notes on other contents of the checkpoint.
     pub(in crate::cli) notes: Vec<String>,
-    /// Its files that came through a link.
     pub(in crate::cli) links: Vec<LinkedFile>,
 }
 
 impl OpenModel {
-    /// Both as one: the tensors of another stand beside its own.
+    /// Combines two models: the other's tensors are added to its own.
     pub(in crate::cli) fn beside(mut self, other: Self) -> Self {
         let first = self.weights.files.len();
         self.weights.files.extend(other.weights.files);
@@ -47,18 +45,16 @@ impl OpenModel {
     }
 }
 
-/// All that is said of how the files are to be read.
 #[derive(Default, Clone, Copy)]
 pub(in crate::cli) struct ModelOpenOptions<'a> {
-    /// Beginning of the model's names, where it is not to be found out.
+    /// Prefix of the model's names, if it is not to be detected.
     pub(in crate::cli) prefix: Option<&'a str>,
-    /// Replicas that several ranks of FSDP hold are to be compared.
+    /// Compare replicas of several FSDP ranks.
     pub(in crate::cli) replicas: bool,
-    /// Something is made of the weights: links among them are followed as far as this directory allows.
+    /// Set if something is made of the weights: links are followed only as far as this directory allows.
     pub(in crate::cli) folder: Option<&'a ModelFolder>,
 }
 
-/// Opens and looks into all files.
 pub(in crate::cli) fn open(found: &FoundModel, how: ModelOpenOptions<'_>) -> Result<OpenModel, CliError> {
     let ModelOpenOptions {
         prefix,
@@ -112,7 +108,7 @@ pub(in crate::cli) fn open(found: &FoundModel, how: ModelOpenOptions<'_>) -> Res
     }
 }
 
-/// The tensors under the names that they are written with.
+/// The tensors with their written names.
 pub(in crate::cli) fn plan(model: &OpenModel, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
     match model.is_megatron && !options.keep_names {
         true => megatron::plan(&model.weights, config, options),
@@ -120,10 +116,10 @@ pub(in crate::cli) fn plan(model: &OpenModel, config: &ModelConfig, options: Opt
     }
 }
 
-/// The table, then the files with chunks of the model.
+/// Opens the table, then the files with chunks of the model.
 fn distributed(found: &FoundModel, below: &str, prefix: Option<&str>) -> Result<OpenModel, CliError> {
     let limits = InspectLimits {
-        // Each chunk has to be found.
+        // Every chunk must be found.
         all_parts: true,
         ..limits()?
     };
@@ -170,7 +166,6 @@ fn distributed(found: &FoundModel, below: &str, prefix: Option<&str>) -> Result<
     })
 }
 
-/// Bounds on what is looked into.
 pub(in crate::cli) fn limits() -> Result<InspectLimits, CliError> {
     Ok(InspectLimits {
         memory: usize::try_from(proof_memory()?).unwrap_or(usize::MAX),
@@ -192,14 +187,13 @@ fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
     })
 }
 
-/// Files of `torch.save` of all ranks of one directory.
+/// `torch.save` files of all ranks in one directory.
 struct OpenShards {
     shards: Vec<FsdpShard>,
     sources: Vec<Box<SharedSource>>,
     limits: InspectLimits,
 }
 
-/// Opens and looks into them.
 fn shards(dir: &Utf8Path, names: &[String]) -> Result<OpenShards, CliError> {
     let limits = limits()?;
     let mut out = OpenShards {
@@ -218,7 +212,6 @@ fn shards(dir: &Utf8Path, names: &[String]) -> Result<OpenShards, CliError> {
     Ok(out)
 }
 
-/// Files of safetensors.
 struct OpenModelFiles {
     files: Vec<(Utf8PathBuf, InspectedFile)>,
     sources: Vec<Box<SharedSource>>,
@@ -226,7 +219,7 @@ struct OpenModelFiles {
 }
 
 impl OpenModelFiles {
-    /// Opens and looks into them. Without a folder each link is followed: nothing is written of it.
+    /// Opens and reads them. Without a folder every link is followed, because nothing is written from it.
     fn at(found: &FoundModel, names: &[String], folder: Option<&ModelFolder>) -> Result<Self, CliError> {
         let limits = limits()?;
         let mut out = Self {
@@ -253,7 +246,6 @@ impl OpenModelFiles {
     }
 }
 
-/// A problem with the directory it is in.
 fn at(found: &FoundModel, problem: &ModelError) -> CliError {
     CliError::checkpoint(problem.verdict, format!("{}: {problem}", found.dir)).hint(format!(
         "`supervise verify {} --depth full` looks at every byte of it",

@@ -1,4 +1,4 @@
-//! Tensors of one model that have to be equal.
+//! Checks that tensors of one model are equal.
 
 use super::{FoundModel, OpenModel, WeightFiles};
 use crate::error::CliError;
@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use supervise_weights::compare::{ComparedModel, Tolerance, compare};
 use supervise_weights::{ModelReader, OutTensor};
 
-/// Returns true if the numbers of two tensors of a model, which have one name, are the same.
+/// Returns true if the numbers of two tensors with one name are equal.
 pub(in crate::cli) fn is_same(model: &OpenModel, [one, other]: [&OutTensor; 2]) -> Result<bool, CliError> {
     let side = |tensor| ComparedModel {
         reading: ModelReader::new(&model.weights, &model.sources),
@@ -24,7 +24,7 @@ pub(in crate::cli) fn is_same(model: &OpenModel, [one, other]: [&OutTensor; 2]) 
     Ok(compared.is_some_and(|c| c.differences.is_empty()))
 }
 
-/// Refuses what has no ranks of FSDP; a note where each tensor is there once.
+/// Refuses a model without FSDP ranks; returns a note if every tensor is stored once.
 pub(in crate::cli) fn replicas(found: &FoundModel, model: &OpenModel) -> Result<Option<String>, CliError> {
     if !matches!(found.files, WeightFiles::Fsdp(_)) {
         let text = format!("--check-replicas: {} is not made of shards of FSDP", found.dir);

@@ -1,4 +1,4 @@
-//! The directory that is meant: a role of a step, of a root, of a run.
+//! Finds the directory of a named model: a role of a step, of a root, of a run.
 
 use super::form::{self, FoundModel, WeightFiles};
 use super::listing::{self, names};
@@ -13,10 +13,10 @@ use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::id::Step;
 use supervise_host::io_worker::{live_dir, look_at_run};
 
-/// Directory of the roles in a generation of areal's own.
+/// Directory of the roles in an AReaL generation.
 const PAYLOADS: &str = "payloads";
 
-/// Finds what a name of the command line means.
+/// Finds the model that a name on the command line means.
 pub(in crate::cli) fn find(
     name: &str,
     step: Option<u64>,
@@ -38,7 +38,7 @@ pub(in crate::cli) fn find(
     let (dir, step, root) = chosen(name, step, meter)?;
     let mut found = in_step(&dir, role, Some(step))?.ok_or_else(|| unknown(&dir))?;
     found.root.clone_from(&root);
-    // Copies and generations stand apart from what is exported.
+    // Copies and generations are separate from exports.
     let exports = found.role.as_ref().map(|role| form::export(&root.join(role)));
     if let (Some(exports), false) = (exports.filter(|dir| dir.is_dir()), found.beside.is_dir()) {
         found.beside = exports;
@@ -46,7 +46,7 @@ pub(in crate::cli) fn find(
     Ok(found)
 }
 
-/// The directory of a step: that itself, or the one that is chosen of a run or a root.
+/// The directory of a step: the named one, or the selected step of a run or root.
 pub(in crate::cli) fn step_dir(
     name: &str,
     step: Option<u64>,
@@ -63,7 +63,7 @@ pub(in crate::cli) fn step_dir(
     }
 }
 
-/// Directory and number of the step, and the root that it is of.
+/// Directory and number of the step, and its root.
 fn chosen(name: &str, step: Option<u64>, meter: &mut ByteMeter) -> Result<(Utf8PathBuf, Step, Utf8PathBuf), CliError> {
     let place = checkpoints::place(name)?;
     let scan = look_at_run(&place, Depth::Structure, &mut |read| {
@@ -110,11 +110,11 @@ fn proven(step: &CheckpointSummary) -> Result<(), CliError> {
     ))
 }
 
-/// A role's directory, or that of a step; none where it is neither. `known`: it is this step, whatever its name is.
+/// The model in a role's or a step's directory; `None` if it is neither. `known`: the directory is this step, whatever its name.
 fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Option<FoundModel>, CliError> {
     let Some(names) = names(dir)? else { return Ok(None) };
     if let Some(found) = form::of(dir, &names)? {
-        // The name of a directory that is the checkpoint itself is no role's.
+        // The name of a directory that is the checkpoint itself is not a role.
         let bare = matches!(found.files, WeightFiles::Distributed(""));
         let own = dir
             .file_name()
@@ -135,7 +135,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
         }));
     }
     let mut roles = BTreeMap::new();
-    // A generation of areal's own holds its roles one level lower.
+    // An AReaL generation has its roles one level lower.
     let inner = listing::names(&dir.join(PAYLOADS))?;
     let above = if inner.is_some() {
         dir.join(PAYLOADS)
@@ -156,7 +156,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
         return Ok(None);
     }
     let only = (roles.len() == 1).then(|| roles.keys().copied().next()).flatten();
-    // The first is areal's name for it.
+    // AReaL's name comes first.
     let usual = if roles.contains_key("default") {
         "default"
     } else {

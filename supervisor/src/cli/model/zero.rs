@@ -1,4 +1,4 @@
-//! Files of DeepSpeed, by their names.
+//! Files of DeepSpeed, by name.
 //!
 //! Source: DeepSpeed 0.19 `runtime/engine.py` (`_get_ckpt_name`, `_get_optimizer_ckpt_name`), `utils/zero_to_fp32.py`.
 
@@ -11,10 +11,10 @@ use supervise_host::io_worker::read_small;
 
 const MODEL: &str = "_model_states.pt";
 const OPTIMIZER: &str = "_optim_states.pt";
-/// File that names the directory of the newest save.
+/// File with the name of the newest save's directory.
 const LATEST: &str = "latest";
 
-/// The directory with DeepSpeed's files: this one, or the one below that its pointer names. None where there are none.
+/// The directory with DeepSpeed's files: this one, or the subdirectory that its pointer names. `None` if there are none.
 pub(super) fn dir_of(dir: &Utf8Path, inside: &[String]) -> Result<Option<String>, CliError> {
     if inside.iter().any(|n| n.ends_with(MODEL)) {
         return Ok(Some(String::new()));
@@ -34,7 +34,7 @@ fn has_model(dir: &Utf8Path) -> Result<bool, CliError> {
     Ok(names(dir)?.is_some_and(|names| names.iter().any(|n| n.ends_with(MODEL))))
 }
 
-/// How many files hold states of the model, and all files: those first, each kind in the order of the ranks.
+/// The number of files with model states, and all files: model states first, each kind in rank order.
 pub(super) fn files(dir: &Utf8Path, below: &str) -> Result<(usize, Vec<String>), CliError> {
     let place = if below.is_empty() {
         dir.to_owned()
@@ -78,7 +78,7 @@ pub(super) fn files(dir: &Utf8Path, below: &str) -> Result<(usize, Vec<String>),
     Ok((count, names.collect()))
 }
 
-/// Rank of a file without its ending.
+/// Rank of a file, from its name without the extension.
 fn rank(stem: &str) -> Option<u64> {
     stem.strip_prefix("zero_pp_rank_")?
         .strip_suffix("_mp_rank_00")?

@@ -1,4 +1,4 @@
-//! `supervise run --detach`: a supervisor in a session of its own, watched until it is seen to go on, or to end.
+//! `supervise run --detach`: starts a supervisor in its own session, and waits until it works or ends.
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -16,18 +16,17 @@ use supervise_core::id::RunId;
 use supervise_host::io_worker::{open_log, own_place};
 use supervise_host::process::own_program;
 
-/// A detached supervisor has this long to show itself.
+/// How long a detached supervisor may take to answer.
 const SHOWS_ITSELF: Duration = Duration::from_secs(60);
-/// One that has answered so long goes on; what ends before that has ended at once.
+/// How long it must answer to count as working; one that ends earlier ended at once.
 const GOES_ON: Duration = Duration::from_secs(2);
-/// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Lines of its output that are shown where it ended at once.
+/// Number of output lines shown if it ended at once.
 const LINES: usize = 5;
-/// Longest piece of its output that they are looked for in.
+/// Maximum number of bytes of its output in which they are looked for.
 const TAIL: u64 = 64 << 10;
 
-/// Starts this program again in a session of its own and waits until it is seen to live.
+/// Starts this program again in its own session and waits until it works.
 pub(super) fn detach(p: &PreparedRun, json: bool) -> Result<u8, CliError> {
     let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
     let dir = prepare::state_dir()
@@ -55,7 +54,7 @@ pub(super) fn detach(p: &PreparedRun, json: bool) -> Result<u8, CliError> {
     }
 }
 
-/// Our own arguments, for a process that does not detach itself again.
+/// Our own arguments, for a process that does not detach again.
 fn arguments(p: &PreparedRun) -> Vec<std::ffi::OsString> {
     let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
@@ -68,7 +67,7 @@ fn arguments(p: &PreparedRun) -> Vec<std::ffi::OsString> {
     args
 }
 
-/// Facts learnt of a script, for the process that goes on: the script is not run twice.
+/// What was found out about a script, so that the new process does not run it again.
 fn given(p: &PreparedRun) -> std::io::Result<Stdio> {
     let Some(learnt) = &p.order.spec.learnt else {
         return Ok(Stdio::null());
@@ -79,7 +78,7 @@ fn given(p: &PreparedRun) -> std::io::Result<Stdio> {
     Ok(Stdio::from(memory))
 }
 
-/// Waits until the supervisor works; `Some`: it has ended meanwhile.
+/// Waits until the supervisor works; `Some`: it has ended.
 fn ended_at_once(child: &mut Child, run: &RunId) -> Option<ExitStatus> {
     let until = Instant::now() + SHOWS_ITSELF;
     let mut works_since: Option<Instant> = None;
@@ -87,7 +86,7 @@ fn ended_at_once(child: &mut Child, run: &RunId) -> Option<ExitStatus> {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
         }
-        // It answers from the moment on at which nothing can refuse the start any more.
+        // It answers once nothing can refuse the start any more.
         if works_since.is_none()
             && control::lives(run)
             && let Ok(Some(ControlReply::Status { .. })) = control::ask(run, &ControlRequest::Status, GOES_ON)
@@ -151,7 +150,7 @@ fn said(p: &PreparedRun, log: &Utf8PathBuf, pid: u32, goes_on: bool, exit_code: 
     }))
 }
 
-/// The last lines of what was written since.
+/// The last lines that were written since.
 fn last_lines(log: &Utf8PathBuf, began: u64) -> Vec<String> {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

@@ -1,4 +1,4 @@
-//! Options of sbatch that work against the run, told to whoever writes a batch script.
+//! Warns about options of sbatch that work against the run.
 
 use crate::render::count;
 use crate::render::sbatch::Batch;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use supervise_core::id::Ms;
 use supervise_trainers::MachineCount;
 
-/// Notes for a person to act on.
 pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
     let mut out: Vec<String> = given(&batch.options)
         .into_iter()
@@ -28,7 +27,8 @@ pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
     out
 }
 
-/// Options with their values, each as one word, two, or a letter with its value behind it. The last of a kind counts, as it does for sbatch.
+/// Options with their values, each as one argument, two, or a letter followed by its value. The last of a kind counts, as for
+/// sbatch.
 fn given(words: &[String]) -> Vec<(&str, &str)> {
     let mut out: Vec<(&str, &str)> = Vec::new();
     for (at, word) in words.iter().enumerate() {
@@ -50,7 +50,7 @@ fn given(words: &[String]) -> Vec<(&str, &str)> {
     out
 }
 
-/// The long form of an option that is looked at.
+/// The long form of an option that is checked.
 fn long(option: &str) -> &str {
     match option {
         "-a" => "--array",
@@ -62,7 +62,7 @@ fn long(option: &str) -> &str {
     }
 }
 
-/// The loss that an option is for the run, if any.
+/// What an option costs the run, if anything.
 fn against(batch: &Batch, option: &str, value: &str) -> Option<String> {
     let what = match long(option) {
         "--signal" => signal(batch, value)?,
@@ -96,7 +96,7 @@ fn against(batch: &Batch, option: &str, value: &str) -> Option<String> {
     Some(format!("{both}: {what}"))
 }
 
-/// `[B:]USR1[@SECONDS]`, which is 60 where nothing is said.
+/// `[B:]USR1[@SECONDS]`; 60 by default.
 fn signal(batch: &Batch, value: &str) -> Option<String> {
     let (which, seconds) = value.split_once('@').unwrap_or((value, "60"));
     let signal = which.strip_prefix("B:").map(|s| s.trim_start_matches("SIG"));
@@ -113,7 +113,7 @@ fn signal(batch: &Batch, value: &str) -> Option<String> {
     }
 }
 
-/// `4`, `2-4`: the least counts.
+/// `4`, `2-4`: the minimum counts.
 fn nodes(batch: &Batch, value: &str) -> Option<String> {
     let needs = batch.machines?.nodes;
     let wanted = needs.saturating_add(batch.spares);
@@ -130,7 +130,7 @@ fn nodes(batch: &Batch, value: &str) -> Option<String> {
     (least > wanted).then(|| format!("the run uses {wanted} of them: what its configuration says counts"))
 }
 
-/// `gpu:2`, `gpu:h100:8`, `8`, `none`: of each node, or of all (`--gpus`).
+/// `gpu:2`, `gpu:h100:8`, `8`, `none`: per node, or in total (`--gpus`).
 fn gpus(batch: &Batch, option: &str, value: &str) -> Option<String> {
     let MachineCount { nodes, gpus } = batch.machines.filter(|m| m.gpus > 0)?;
     let number = |word: &str| word.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());
@@ -154,8 +154,8 @@ fn told(time: Duration) -> String {
     span(Ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// A time limit as sbatch takes it: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, each of the last two and
-/// `days-hours[:minutes[:seconds]]`. Without a limit (0, `UNLIMITED`): none.
+/// A time limit as sbatch accepts it: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, or `days-hours[:minutes[:seconds]]`.
+/// `None`: no limit (0, `UNLIMITED`).
 fn limit(text: &str) -> Option<Duration> {
     let (days, rest) = match text.split_once('-') {
         Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),

@@ -1,4 +1,4 @@
-//! Access to the pages: for whoever has the token, which stands in a file of this user alone.
+//! Access to the pages with a token, stored in a file that only this user can read.
 
 use crate::error::CliError;
 use axum::http::header::{AUTHORIZATION, COOKIE};
@@ -13,21 +13,20 @@ use supervise_host::io_worker::{read_own, write_whole};
 /// Length of a token, in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// The token, and the link that is given out once.
 #[derive(Debug)]
 pub(super) struct Access {
     token: String,
-    /// Name of the cookie. Browsers keep one jar for all ports of a host.
+    /// Name of the cookie. Browsers share cookies between all ports of a host.
     name: String,
     link: Mutex<Option<String>>,
-    /// Stands in the forms of pages: who sends it has read one.
+    /// Included in the forms of pages: a request with it comes from a page that was read.
     pub(super) form_key: String,
     pub(super) file: Utf8PathBuf,
     pub(super) public_read: bool,
 }
 
 impl Access {
-    /// With the token of an earlier time, so that browsers that have it go on; a new one where there is none.
+    /// Reads the existing token, so that browsers stay logged in, or makes a new one.
     pub(super) fn new(place: &Utf8Path, port: Option<u16>, public_read: bool) -> Result<Self, CliError> {
         let file = place.join("serve.token");
         let failed = |e: std::io::Error| CliError::environment(format!("{file}: the token cannot be kept: {e}"));
@@ -53,12 +52,12 @@ impl Access {
         })
     }
 
-    /// The key of the link; it opens once.
+    /// The key of the link, which works once.
     pub(super) fn link(&self) -> String {
         self.link.lock().ok().and_then(|l| l.clone()).unwrap_or_default()
     }
 
-    /// The link was followed: returns true the first time.
+    /// Uses up the link. Returns true the first time.
     pub(super) fn take(&self, key: &str) -> bool {
         let Ok(mut link) = self.link.lock() else { return false };
         let is = link.as_ref().is_some_and(|l| same(l, key));
@@ -76,7 +75,7 @@ impl Access {
         same(&self.form_key, given)
     }
 
-    /// The request bears the token, as a cookie or as a bearer of it.
+    /// Returns true if the request carries the token, as a cookie or a bearer token.
     pub(super) fn bears(&self, headers: &HeaderMap) -> bool {
         let cookie = texts(headers, COOKIE)
             .flat_map(|line| line.split(';'))
@@ -85,14 +84,13 @@ impl Access {
         cookie || self.is_bearer(headers)
     }
 
-    /// The request bears the token in a way that no browser takes by itself.
+    /// Returns true if the request carries a bearer token, which no browser sends on its own.
     pub(super) fn is_bearer(&self, headers: &HeaderMap) -> bool {
         texts(headers, AUTHORIZATION)
             .filter_map(|v| v.strip_prefix("Bearer "))
             .any(|v| self.is_token(v))
     }
 
-    /// The cookie that a browser keeps.
     pub(super) fn cookie(&self) -> String {
         let Self { name, token, .. } = self;
         format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000")
@@ -116,7 +114,7 @@ fn random() -> std::io::Result<String> {
     }))
 }
 
-/// Takes as long whatever is different.
+/// Compares in constant time.
 fn same(a: &str, b: &str) -> bool {
     let different = a.bytes().zip(b.bytes()).fold(0, |all, (x, y)| all | (x ^ y));
     a.len() == b.len() && different == 0

@@ -1,4 +1,4 @@
-//! A wish of a person who reads a run's page, passed on to its supervisor.
+//! Passes an action on a run's page on to its supervisor.
 
 use super::origin::{is_from_here, not_from_here};
 use super::rollback::send_back;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use supervise_core::id::RunId;
 
-/// A supervisor takes a wish within this.
+/// How long a supervisor may take to accept a request.
 const ANSWER: Duration = Duration::from_secs(10);
 
 type Fields = HashMap<String, String>;
@@ -33,12 +33,12 @@ pub(super) async fn act(
     }
     let fields = match form {
         Ok(Form(fields)) => fields,
-        // A program that has nothing to add sends none.
+        // A program may send no form.
         Err(FormRejection::InvalidFormContentType(_)) => Fields::new(),
         Err(e) => return said(e.status(), "No such form", "A form is a few short fields."),
     };
     let key = fields.get("key").is_some_and(|key| site.access.is_form_key(key));
-    // A browser sends its cookie with what a page elsewhere makes it send; no page makes it send the other two.
+    // A foreign page can make a browser send its cookie, but neither the bearer token nor the form key.
     if !(site.access.is_bearer(&headers) || (key && is_from_here(&headers))) {
         return not_from_here();
     }

@@ -1,4 +1,4 @@
-//! Requests and their answers.
+//! Routes requests and answers them.
 
 use super::act::act;
 use super::configuration::{config, plan};
@@ -32,18 +32,18 @@ use std::time::Duration;
 
 /// Longest body of a request, in bytes: a form with one line of text.
 const BODY: usize = 4096;
-/// A request comes, and its answer begins, within this.
+/// Time for a request to arrive and its answer to begin.
 const WHOLE: Duration = Duration::from_secs(60);
-/// Pages that follow a run for readers without a key: further ones are told nothing by themselves.
+/// Maximum number of live pages for readers without the token; further ones get no updates.
 pub(super) const FOLLOWERS: usize = 128;
-/// Plans that are made at once: each is a process of its own.
+/// Maximum number of concurrent plans: each is a process.
 pub(super) const PLANS: usize = 2;
-/// A run that is looked at is read again so often.
+/// How often a displayed run is read.
 const LOOK: Duration = Duration::from_millis(500);
 
 type PageQuery = Query<HashMap<String, String>>;
 
-/// The pages; `trusted`: whoever comes this way is this user.
+/// The pages; `trusted`: every client of this socket is this user.
 pub(super) fn router(site: &Arc<ServeState>, trusted: bool) -> Router {
     let door = Door {
         site: site.clone(),
@@ -82,7 +82,7 @@ struct Door {
     trusted: bool,
 }
 
-/// Lets in who may come in, and says with every answer what a browser may do with it. Whoever has not shown the key gets one answer.
+/// Checks access, and adds security headers to every answer. Clients without the token all get the same answer.
 async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let acts = door.trusted || door.site.access.bears(request.headers());
     request.extensions_mut().insert(ViewerRights { acts });
@@ -112,7 +112,7 @@ async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Res
     answer
 }
 
-/// A request of which all is there: one without the key has until its connection's place is due.
+/// Waits for the whole request; a client without the token has limited time.
 async fn whole(request: Request, keyless: Option<&ConnectionPlace>) -> Result<Request, Response> {
     let Some(place) = keyless else { return Ok(request) };
     let (head, body) = request.into_parts();
@@ -142,7 +142,7 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
         Err(why) => return Some(said(StatusCode::BAD_REQUEST, "Which host?", why)),
     };
     let is_ours = host.is_some_and(|h| site.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(h)));
-    // Behind a tunnel to the socket stands a browser, and any page can give its own name this machine's address.
+    // A tunnel to the socket may carry a browser, and a foreign page can resolve its own name to this address.
     let by_tunnel = *trusted && host.is_some_and(is_loopback);
     if !(is_ours || by_tunnel) {
         let text = "This is not the name of this server: `supervise serve --host NAME` makes it one.";
@@ -155,7 +155,7 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
     (!may).then(|| (StatusCode::UNAUTHORIZED, Html(page::door(site.access.file.as_str()))).into_response())
 }
 
-/// The one host that a request is meant for. A proxy before this server and this server could each go by another one of several.
+/// The only `Host` of a request. With several, a proxy and this server could each use another one.
 fn host(request: &Request) -> Result<Option<&str>, &'static str> {
     let mut all = request.headers().get_all(HOST).into_iter();
     let host = match (all.next(), all.next()) {
@@ -172,7 +172,7 @@ fn host(request: &Request) -> Result<Option<&str>, &'static str> {
     }
 }
 
-/// A name, with or without a port, that no name server gives out.
+/// Returns true for a loopback name, with or without a port, which no name server resolves elsewhere.
 fn is_loopback(host: &str) -> bool {
     let port = |rest: &str| rest.is_empty() || rest.strip_prefix(':').is_some_and(|p| p.parse::<u16>().is_ok());
     ["localhost", "127.0.0.1", "[::1]"]
@@ -181,7 +181,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 async fn by_link(State(site): SiteState, method: Method, Path(key): Path<String>) -> Response {
-    // Who only looks whether a link leads anywhere must not use it up.
+    // Link previews must not use up the link.
     if method != Method::GET {
         return said(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -203,7 +203,7 @@ async fn by_token(State(site): SiteState, body: Bytes) -> Response {
     }
 }
 
-/// An answer and no redirection: a link that stands in a log opens nothing any more, and the cookie is sent from here on.
+/// An answer instead of a redirection: a logged link is useless from now on, and the cookie is sent with later requests.
 fn enters(site: &ServeState) -> Response {
     ([(SET_COOKIE, site.access.cookie())], Html(page::entered())).into_response()
 }
@@ -218,7 +218,7 @@ async fn list(State(site): SiteState, Query(asked): PageQuery) -> Response {
 }
 
 async fn run(State(site): SiteState, Extension(entry): Extension<ViewerRights>, Path(id): Path<String>) -> Response {
-    // A journal that is read for the first time is read twice: by a helper, and here.
+    // A journal that is read for the first time is read twice: by an I/O worker and here.
     let (status, told) = join(site.runs.one(&id), site.runs.story(&id)).await;
     let Some(status) = status else {
         return unknown();
@@ -296,9 +296,9 @@ async fn numbers(State(site): SiteState, headers: HeaderMap) -> Response {
     ([(CONTENT_TYPE, kind)], metrics(&views, wall(), format)).into_response()
 }
 
-/// Says that something changed; what, the page asks for itself. Who is slow misses steps between and nothing else.
+/// Sends an event for each change; the page then fetches what changed. A slow client only misses intermediate states.
 async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>, Query(asked): PageQuery) -> Response {
-    // Whoever has the key finds a place.
+    // A client with the token always gets a place.
     let place = site.followers.clone().try_acquire_owned().ok();
     if place.is_none() && !entry.acts {
         return said(
@@ -316,7 +316,7 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
                 None => site.runs.all().await.0,
             };
             let mut now = views.iter().map(|v| mark(v)).collect::<String>();
-            // Progress of a proof, and its refusal, stand on the page of the run alone.
+            // Progress and refusal of a rollback are shown only on the run's page.
             let wish = run.as_ref().and_then(|run| site.wishes.of(run));
             now.extend(wish.map(|w| format!("{} {} {:?}", w.to, w.seconds / 5, w.refused)));
             let changed = last.as_ref().is_some_and(|l| *l != now);
@@ -331,7 +331,7 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
     Sse::new(changes).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// Differs where the page of a run differs.
+/// A value that changes when the page of a run changes.
 fn mark(v: &StatusView) -> String {
     let step = v.attempt.as_ref().and_then(|a| a.step);
     let (run, now, lives) = (&v.run, v.now.map(|n| n.0), v.lives());

@@ -1,4 +1,4 @@
-//! A process that works for a page as long as it gets on: one that waits for a file system is let go.
+//! Runs a process for a page as long as it makes progress; one that waits for a file system is abandoned.
 
 use futures_util::future::join3;
 use std::io;
@@ -8,19 +8,16 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
-/// It is looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ChildProgress {
     /// Bytes that it read and wrote.
     pub(super) bytes: u64,
-    /// It has neither moved a byte nor used a processor for so long.
+    /// How long it has neither moved a byte nor used a processor.
     pub(super) still: Duration,
 }
 
-/// All that a process said, and its end.
 #[derive(Debug)]
 pub(super) struct ChildOutput {
     pub(super) status: ExitStatus,
@@ -28,8 +25,8 @@ pub(super) struct ChildOutput {
     pub(super) err: Vec<u8>,
 }
 
-/// Waits for the end of a process; `None`: it stood still for so long, and was killed. `signs` are bytes that it moved and its processor
-/// time; `tell` hears how far it is.
+/// Waits for a process to exit; `None`: it made no progress for too long and was killed. `signs` are the bytes that it moved and
+/// its processor time; `tell` receives its progress.
 ///
 /// # Errors
 /// It cannot be started or waited for.
@@ -71,7 +68,7 @@ pub(super) async fn patiently(
         }
     };
     if ended.is_none() {
-        // One that no signal reaches now is not waited for: it dies before it does anything more.
+        // If no signal reaches it now, do not wait: it dies before it does anything more.
         child.start_kill()?;
     }
     Ok(ended)

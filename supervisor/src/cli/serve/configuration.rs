@@ -1,6 +1,6 @@
-//! The configuration that a run was started with, as its directory tells, and what `supervise plan` says of its next start.
+//! The configuration with which a run was started, from its directory, and the plan of its next start.
 //!
-//! A helper reads the file, and a process of its own plans: whatever hangs, hangs there.
+//! An I/O worker reads the file and a separate process plans, so that only they can hang.
 
 use super::origin::{is_from_elsewhere, not_from_here};
 use super::site::{ServeState, SiteState, ViewerRights, said, unknown};
@@ -21,15 +21,15 @@ use supervise_host::ownership::PathDistrust;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
-/// A longer file is none of ours, in bytes.
+/// Maximum size of a configuration file that we wrote, in bytes.
 const LARGE: u64 = 8 << 20;
-/// Terms that are gone back for it.
+/// Number of earlier terms to search.
 const BACK: u32 = 20;
-/// A helper that looks for it has so long, for all terms together: a page waits little longer.
+/// Time to read it, for all terms together; a page waits only little longer.
 const READ: Duration = Duration::from_secs(3);
-/// A plan has so long: it may ask the trainer's interpreter for its version.
+/// Time for a plan, which may ask the trainer's interpreter for its version.
 const PLAN: Duration = Duration::from_secs(45);
-/// Bytes of a plan that are shown.
+/// Maximum number of bytes of a plan that are shown.
 const SHOWN: u64 = 256 << 10;
 
 pub(super) async fn config(
@@ -67,19 +67,19 @@ pub(super) async fn config(
     Html(page::config(&view)).into_response()
 }
 
-/// The configuration of a term, as the run directory tells it.
+/// The configuration of a term, from the run directory.
 struct TermConfig {
     term: u32,
     view: ConfigView,
-    /// Why nothing may be started because of it.
+    /// Why nothing may be started from it.
     distrust: Option<PathDistrust>,
 }
 
-/// The newest configuration up to a term. Blocks, for as long as the helper has.
+/// The newest configuration up to a term. Blocks until the timeout at most.
 fn read(dir: &Utf8Path, term: u32) -> Result<TermConfig, String> {
     let mut helper = target::io_worker().map_err(|e| e.to_string())?;
     let until = Instant::now() + READ;
-    // `stop` and `rollback` begin terms of their own, which have none.
+    // `stop` and `rollback` start terms without one.
     for of in (term.saturating_sub(BACK)..=term).rev() {
         let left = until.saturating_duration_since(Instant::now());
         if let Some(config) = read_one(&mut helper, dir, of, left)? {
@@ -92,7 +92,7 @@ fn read(dir: &Utf8Path, term: u32) -> Result<TermConfig, String> {
     ))
 }
 
-/// `None`: there is none of this term.
+/// `None`: this term has none.
 fn read_one(helper: &mut IoClient, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<TermConfig>, String> {
     let file = dir.join(format!("spec/{term}.config.json"));
     let ask = IoQuestion::Look(PathQuery::ReadJudged(file.clone(), LARGE));
@@ -156,10 +156,10 @@ pub(super) async fn plan(
     Html(page).into_response()
 }
 
-/// The words by which a term was started, and why nothing may be started because of them.
+/// The command that started a term, and why nothing may be started from it.
 ///
 /// # Errors
-/// Why they are not known.
+/// Why it is unknown.
 pub(super) async fn started(
     site: &ServeState,
     id: &str,
@@ -172,7 +172,6 @@ pub(super) async fn started(
     Ok((started, config.distrust))
 }
 
-/// Its words, and its exit code.
 async fn planned(started: &StartCommand) -> Result<(String, Option<i32>), String> {
     if started.hidden {
         return Err(
@@ -185,7 +184,7 @@ async fn planned(started: &StartCommand) -> Result<(String, Option<i32>), String
         .map_err(|e| e.to_string())?
         .try_into()
         .map_err(|_| "the path of this program is no text".to_owned())?;
-    // A working directory that hangs must not keep us before the program is there.
+    // A working directory that hangs must not block this process: change it in the child.
     let script = "exec 2>&1; cd -- \"$0\" && exec \"$@\"";
     let mut child = Command::new("/bin/sh")
         .args(["-c", script, &started.cwd, exe.as_str(), "plan"])

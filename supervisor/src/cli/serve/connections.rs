@@ -1,5 +1,5 @@
-//! Connections to the pages: so many at a time by each entrance, and none that keeps its place without asking for anything, or without
-//! taking what it asked for.
+//! Accepts connections to the pages: a limited number per entrance, none of which keeps its place without sending a request or
+//! reading its answer.
 
 use super::places::{ConnectionPlace, ConnectionPlaces, REQUEST};
 use axum::Router;
@@ -20,16 +20,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep};
 
-/// Connections of this user's that are open at once; others wait. A page that follows its run keeps one.
+/// Maximum number of this user's open connections; others wait. A live page keeps one.
 const PLACES: usize = 256;
-/// The head of a request of this user's comes within this, the first as well as the next on the same connection.
+/// Time for the head of each request of this user.
 const HEAD: Duration = Duration::from_secs(15);
-/// A reader that takes nothing of an answer for so long is gone.
+/// A reader that takes nothing of an answer for this long is gone.
 const TAKES: Duration = Duration::from_secs(15);
 /// Longest head of a request, in bytes: browsers send the cookies of every port of a host.
 const HEAD_BYTES: usize = 32 << 10;
 
-/// Answers this user, for ever: whoever else knocks was turned away.
+/// Serves this user forever; other users are rejected.
 pub(super) async fn hear_owner<L: Listener>(mut listener: L, pages: Router) {
     let places = Arc::new(Semaphore::new(PLACES));
     loop {
@@ -39,13 +39,13 @@ pub(super) async fn hear_owner<L: Listener>(mut listener: L, pages: Router) {
         let pages = TowerToHyperService::new(pages.clone());
         tokio::spawn(async move {
             let _place = place;
-            // A reader may go away in the middle of an answer.
+            // A reader may disconnect during an answer.
             let _ = http(HEAD).serve_connection(stream, pages).await;
         });
     }
 }
 
-/// Answers whoever comes, for ever. A new connection is never kept waiting by older ones.
+/// Serves anyone forever. Existing connections never delay a new one.
 pub(super) async fn hear_anyone<L: Listener>(mut listener: L, pages: Router) {
     let places = Arc::new(ConnectionPlaces::default());
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn hear_anyone<L: Listener>(mut listener: L, pages: Router) {
         };
         tokio::spawn(async move {
             let ends = pin!(held.0.ends());
-            // A reader may go away in the middle of an answer.
+            // A reader may disconnect during an answer.
             let _ = select(http(REQUEST).serve_connection(stream, pages), ends).await;
         });
     }
@@ -72,7 +72,7 @@ fn http(head: Duration) -> http1::Builder {
     http
 }
 
-/// The pages, told with each request the place of its connection.
+/// The pages; each request gets the place of its connection.
 struct PlacedPages {
     pages: TowerToHyperService<Router>,
     place: Arc<ConnectionPlace>,
@@ -89,7 +89,7 @@ impl Service<Request<Incoming>> for PlacedPages {
     }
 }
 
-/// A connection that breaks where the other side takes nothing.
+/// A connection that fails if the other side stops reading.
 struct TimedStream<S> {
     stream: S,
     waits: Option<Pin<Box<Sleep>>>,

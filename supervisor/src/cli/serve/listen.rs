@@ -1,4 +1,4 @@
-//! The socket that this user alone may open.
+//! The Unix socket for this user only.
 
 use crate::error::CliError;
 use axum::serve::Listener;
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream as Probe;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 
-/// A listener that hears this user and root.
+/// A listener that accepts only this user and root.
 pub(super) struct Owned(pub(super) UnixListener);
 
 impl Listener for Owned {
@@ -22,7 +22,7 @@ impl Listener for Owned {
             match self.0.accept().await {
                 Ok((stream, at)) if stream.peer_cred().is_ok_and(|c| is_ours(c.uid())) => return (stream, at),
                 Ok(_) => {}
-                // No file may be left for it: that passes.
+                // Probably out of descriptors, which passes.
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         }
@@ -37,7 +37,7 @@ fn is_ours(uid: u32) -> bool {
     uid == supervise_host::system::effective_user() || uid == 0
 }
 
-/// Opens the socket; one that nobody listens on any more is replaced.
+/// Opens the socket; replaces one that has no listener.
 pub(super) fn socket(path: &Utf8Path) -> Result<UnixListener, CliError> {
     let failed = |e: io::Error| CliError::environment(format!("{path}: the socket cannot be opened: {e}"));
     match fs::symlink_metadata(path) {
@@ -58,7 +58,7 @@ pub(super) fn socket(path: &Utf8Path) -> Result<UnixListener, CliError> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    // Until then its directory, or the peer's identity, keeps others out.
+    // Until then its directory, or the check of the peer's UID, keeps others out.
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(listener)
 }

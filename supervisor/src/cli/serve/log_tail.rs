@@ -1,4 +1,4 @@
-//! The end of a worker's output, and a search in all of it, for a page. Blocks where the file system does.
+//! Reads and searches the end of a worker's output for a page. Blocks if the file system does.
 
 use camino::Utf8Path;
 use std::collections::VecDeque;
@@ -8,18 +8,17 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use supervise_host::hidden_places::HiddenLog;
 
-/// Bytes at the end that are shown.
+/// Number of bytes shown, from the end.
 const SHOWN: u64 = 64 << 10;
-/// Bytes that a search reads at once, from the end to the beginning.
+/// Bytes that a search reads at once, backwards from the end.
 const PIECE: u64 = 4 << 20;
-/// A search has so long: who asks waits no longer.
 const SEARCH: Duration = Duration::from_secs(3);
-/// Lines that a search shows, the newest ones.
+/// Maximum number of lines that a search shows, the newest.
 const LINES: usize = 500;
-/// Bytes of a line that a search shows.
+/// Maximum number of bytes shown of a found line.
 const LONG: usize = 16 << 10;
 
-/// Lines at the end, or those of them that hold a text, and in words where they were read from.
+/// The last lines, or those that contain a text, with a description of the range that was read.
 pub(in crate::cli) fn tail(
     run_dir: &Utf8Path,
     attempt: u32,
@@ -57,12 +56,12 @@ pub(in crate::cli) fn tail(
     };
     let (text, about) = read().map_err(|e| format!("{path}: {e}"))?;
     let mut lines = supervise_config::redact_lines(String::from_utf8_lossy(&text).lines());
-    // The words that were looked for may be hidden.
+    // Hiding secrets may remove the searched text.
     lines.retain(|line| line.contains(query));
     Ok((lines, about))
 }
 
-/// So many bytes at a place; less where the file was cut meanwhile.
+/// The bytes of a range; fewer if the file was truncated meanwhile.
 fn piece(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(to - from).unwrap_or_default()];
     let mut read = 0;
@@ -78,7 +77,7 @@ fn piece(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The end from the beginning of a line on, and where that is.
+/// The end of the file from the start of a line, and its offset.
 fn end(file: &File, len: u64) -> io::Result<(u64, Vec<u8>)> {
     let from = len.saturating_sub(SHOWN);
     let bytes = piece(file, from, len)?;
@@ -89,17 +88,17 @@ fn end(file: &File, len: u64) -> io::Result<(u64, Vec<u8>)> {
     Ok((from + begins as u64, bytes.get(begins..).unwrap_or_default().to_vec()))
 }
 
-/// A line that was found, and its place.
+/// A found line, and its offset.
 type Found = (u64, Vec<u8>);
 
-/// The newest lines that hold a text, oldest first, and how many bytes at the end were looked through for them.
+/// The newest lines that contain a text, oldest first, and how many bytes from the end were searched.
 fn search(file: &File, len: u64, query: &[u8], until: Instant) -> io::Result<(VecDeque<Found>, u64)> {
-    // Going backwards is slower: most pieces hold nothing.
+    // Searching backwards is slower, and most pieces contain nothing.
     let holds = memchr::memmem::Finder::new(query);
     let finder = memchr::memmem::FinderRev::new(query);
     let mut found: VecDeque<Found> = VecDeque::new();
     let mut from = len;
-    // The beginning of what was read last: the rest of its first line stands before it.
+    // The start of the last piece: the rest of its first line is in the piece before it.
     let mut open: Vec<u8> = Vec::new();
     while from > 0 && found.len() < LINES && (from == len || Instant::now() < until) {
         let to = from;
@@ -160,7 +159,7 @@ mod tests {
             ["needle needle", "needle"]
         );
         assert_eq!(found(b"a\n\nneedle\n\n", "needle"), ["needle"]);
-        // Lines lie across the places where one reading ends and the next begins.
+        // Lines cross the boundaries between pieces.
         let mut text = Vec::new();
         let mut expected = Vec::new();
         for n in 0..40 {

@@ -1,11 +1,11 @@
-//! The page that a browser asks from, as it tells by itself.
+//! Which page a browser's request came from, according to its headers.
 
 use super::site::said;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 
-/// The request was made by a page of this server. Browsers say so with each POST; programs say nothing.
+/// Returns true if a page of this server made the request. Browsers say so with each POST; programs do not.
 pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let host = text(HOST.as_str()).unwrap_or_default();
@@ -16,14 +16,13 @@ pub(super) fn is_from_here(headers: &HeaderMap) -> bool {
     origin && text("sec-fetch-site").is_none_or(|site| site == "same-origin")
 }
 
-/// A page of another server made a browser ask. What costs more than a look is not done for it, through a tunnel to the socket either, where
-/// no cookie is needed.
+/// Returns true if a page of another server made the request. Expensive answers are refused to it, even through a tunnel to the
+/// socket, where no cookie is needed.
 pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     let from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     from.is_some_and(|site| !matches!(site, b"same-origin" | b"none"))
 }
 
-/// The answer to it.
 pub(super) fn not_from_here() -> Response {
     let text = "This did not come from a page of this server: open the run's page anew and try again.";
     said(StatusCode::FORBIDDEN, "Not from here", text)

@@ -1,8 +1,8 @@
-//! Places of the connections that anybody can open: who has not shown the key keeps nobody out who comes later.
+//! Limits connections: clients without the token cannot keep later ones out.
 //!
-//! Nobody knows whose a connection is before its request is read. So a new one always finds a place: where all are taken, the oldest of
-//! those that have not shown the key is closed for it, one that still sends its request before one that is being answered. A connection
-//! that showed the key has a place of its own kind, which nobody else can take.
+//! Before its request is read, a connection belongs to anyone. A new one therefore always gets a place: if all are taken, the
+//! oldest one without the token is closed, preferably one that is still sending its request. A connection with the token has a
+//! separate place, which no other can take.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -11,26 +11,24 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Connections without the key that are open at once.
+/// Maximum number of open connections without the token.
 const KEYLESS: usize = 256;
-/// Connections that showed the key. A page that follows its run keeps one.
+/// Maximum number of connections with the token. A live page keeps one.
 const KEYED: usize = 256;
-/// A request without the key comes whole within this, counted from the beginning of its connection.
+/// Time for a whole request without the token, from the start of its connection.
 pub(super) const REQUEST: Duration = Duration::from_secs(5);
 
 const ASKING: u8 = 0;
 const ANSWERED: u8 = 1;
 const KEY_SHOWN: u8 = 2;
 
-/// The places of one entrance.
 #[derive(Default)]
 pub(super) struct ConnectionPlaces {
-    /// Those without the key, the oldest first.
+    /// Connections without the token, oldest first.
     keyless: Mutex<VecDeque<Arc<ConnectionPlace>>>,
     keyed: AtomicUsize,
 }
 
-/// The place of one connection.
 pub(super) struct ConnectionPlace {
     places: Arc<ConnectionPlaces>,
     state: AtomicU8,
@@ -39,11 +37,10 @@ pub(super) struct ConnectionPlace {
     due: Instant,
 }
 
-/// Gives its place back when it is dropped.
+/// Releases its place when dropped.
 pub(super) struct HeldPlace(pub(super) Arc<ConnectionPlace>);
 
 impl ConnectionPlaces {
-    /// A place for a connection that was just opened.
     pub(super) fn enter(self: &Arc<Self>) -> HeldPlace {
         let place = Arc::new(ConnectionPlace {
             places: self.clone(),
@@ -68,7 +65,8 @@ impl ConnectionPlaces {
 }
 
 impl ConnectionPlace {
-    /// The connection showed the key: from now on nobody takes its place. `false`: there are too many of them, and it stays what it was.
+    /// Keeps the place of a connection that showed the token. Returns false if there are too many; its place can then still be
+    /// taken.
     pub(super) fn show_key(self: &Arc<Self>) -> bool {
         if self.state.load(Ordering::Relaxed) == KEY_SHOWN {
             return true;
@@ -82,20 +80,19 @@ impl ConnectionPlace {
         true
     }
 
-    /// Its request came whole.
+    /// Its request arrived completely.
     pub(super) fn has_asked(&self) {
-        // One that showed the key stays one.
+        // A connection that showed the token stays so.
         let _ = self
             .state
             .compare_exchange(ASKING, ANSWERED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// When its request is due.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Ends when the connection is to be closed: its place was taken away, or its request did not come in time.
+    /// Returns when the connection must be closed: its place was taken, or its request did not arrive in time.
     pub(super) async fn ends(&self) {
         let late = async {
             tokio::time::sleep_until(self.due).await;
@@ -134,7 +131,7 @@ mod tests {
         let mut all: Vec<HeldPlace> = (0..KEYLESS).map(|_| places.enter()).collect();
         assert!(all[0].0.show_key() && all[0].0.show_key());
         all[1].0.has_asked();
-        // The first gave its place back by showing the key.
+        // The first one released its place by showing the token.
         all.push(places.enter());
         assert!(!all.iter().any(is_closed));
         all.push(places.enter());

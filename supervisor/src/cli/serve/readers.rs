@@ -1,4 +1,4 @@
-//! Helpers that read run directories, kept from one run to the next: to start one takes longer than most journals.
+//! I/O workers that read run directories, reused between runs: starting one takes longer than reading most journals.
 
 use crate::cli::target::{self, ReadFailure};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -6,27 +6,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use supervise_host::io_worker::{IoClient, LoadedRun};
 
-/// One that had nothing to do for so long is ended.
+/// How long an idle one is kept.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The helpers that have nothing to do, the one that was used last at the end.
+/// The idle I/O workers, the last used at the end.
 #[derive(Default)]
 pub(super) struct Readers(Mutex<Vec<Idle>>);
 
 struct Idle {
     since: Instant,
-    /// It remembers what it folded of these journals.
+    /// It caches the state of these journals.
     dir: Utf8PathBuf,
     client: IoClient,
 }
 
 impl Readers {
-    /// Reads the journals in a run directory. Blocks; a helper that hangs is left behind.
+    /// Reads the journals in a run directory. Blocks; an I/O worker that hangs is left behind.
     ///
     /// # Errors
-    /// In words, why not.
+    /// Why it failed, as text.
     pub(super) fn peek(&self, dir: &Utf8Path) -> Result<LoadedRun, String> {
-        // One that died meanwhile is no fault of the file system.
+        // One that died meanwhile is not the file system's fault.
         if let Some(mut client) = self.take(dir) {
             match target::peek_by(&mut client, dir) {
                 Ok(loaded) => return Ok(self.keep(dir, client, loaded)),
@@ -50,7 +50,7 @@ impl Readers {
         }
     }
 
-    /// The one that read there before, else the one that was used last.
+    /// The one that read there before, else the last used.
     fn take(&self, dir: &Utf8Path) -> Option<IoClient> {
         let mut idle = self.idle();
         match idle.iter().rposition(|i| i.dir == dir) {

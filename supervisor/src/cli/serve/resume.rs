@@ -1,4 +1,4 @@
-//! The words that start a run again. No page starts one: a server has neither the environment nor, mostly, the machine of the run.
+//! The command that starts a run again, for the operator: a server has neither the run's environment nor usually its machine.
 
 use super::configuration::started;
 use super::site::{SiteState, unknown};
@@ -21,7 +21,7 @@ pub(super) async fn resume(State(site): SiteState, Path(id): Path<String>) -> Re
     };
     let next = site.runs.next(&id);
     let policy = site.runs.spec(&id).map(|spec| spec.policy.clone());
-    // Options that a person meant for every start of it; a place to begin was meant for one.
+    // Keep options meant for every start, but not the resume point of one start.
     let options = policy.iter().flat_map(|p| {
         let unrecovered = !p.recovery && !p.off_by_command;
         [p.observe.then_some("--observe"), unrecovered.then_some("--no-recovery")]

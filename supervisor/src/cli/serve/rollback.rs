@@ -1,5 +1,5 @@
-//! A run that is sent back to a step from its page: looked at first, confirmed, and done by `supervise rollback` as a process of its
-//! own, which may hang on a file system. Once it writes, it goes on where nobody waits for it any more, as long as it gets on.
+//! Rolls back a run from its page: previewed, confirmed, and done by `supervise rollback` as a separate process, which may hang on
+//! a file system. Once it writes, it continues after the page stopped waiting, as long as it makes progress.
 
 use super::child::{ChildProgress, patiently};
 use super::origin::{is_from_elsewhere, not_from_here};
@@ -20,13 +20,12 @@ use supervise_core::id::RunId;
 use supervise_host::process::{headway, own_program};
 use tokio::process::Command;
 
-/// A page waits so long: the step is proven first.
+/// How long a page waits: the step is proven first.
 const WAITS: Duration = Duration::from_secs(45);
-/// A proof that neither reads nor computes for so long waits for a file system that does not answer.
+/// A proof that neither reads nor computes for this long waits for a file system that does not answer.
 const SILENT: Duration = Duration::from_secs(60);
 type Fields = HashMap<String, String>;
 
-/// The question before it is done.
 pub(super) async fn confirm(
     State(site): SiteState,
     Extension(entry): Extension<ViewerRights>,
@@ -60,7 +59,6 @@ pub(super) async fn confirm(
     Html(page::rollback(&status, to, promise, &site.access.form_key)).into_response()
 }
 
-/// Does it.
 pub(super) async fn send_back(site: &Arc<ServeState>, id: &str, fields: &Fields) -> Response {
     let Some(to) = step(fields) else {
         return no_step(id);
@@ -110,10 +108,10 @@ fn no_step(id: &str) -> Response {
     said_of(id, StatusCode::BAD_REQUEST, "No such step", "A step is a number.")
 }
 
-/// Asks `supervise rollback`; `writes`: not only to look. `heard` is told how far it is.
+/// Runs `supervise rollback`; `writes`: not only a preview. `heard` receives its progress.
 ///
 /// # Errors
-/// Why not, as it says it; or that it was given up.
+/// Its refusal, or that it was abandoned.
 async fn ask(
     id: &str,
     dir: &Utf8Path,
@@ -141,7 +139,7 @@ async fn ask(
     Err(refusal(&String::from_utf8_lossy(&ended.err)))
 }
 
-/// The words of an error that stands as JSON in the last line.
+/// The message of a JSON error in the last line.
 fn refusal(said: &str) -> String {
     let error = said
         .lines()

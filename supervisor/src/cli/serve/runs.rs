@@ -1,4 +1,4 @@
-//! The runs that are shown, each read on a thread of its own with a deadline: one that hangs is said to hang, and the others are shown.
+//! The displayed runs, each read on its own thread with a deadline: a run that hangs is reported, and the others are shown.
 
 use super::super::target::{self, RunInfo};
 use super::readers::Readers;
@@ -19,35 +19,32 @@ use supervise_host::process::boot_id;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// A run, and its directory where that is known.
+/// A run, and its directory if known.
 pub(in crate::cli) type RunRef = (RunId, Option<Utf8PathBuf>);
 
-/// A view of a run is good for so long.
+/// How long a view of a run is used.
 const FRESH: Duration = Duration::from_millis(900);
-/// In the list of all runs for so long by each of them: reading them anew costs a helper process each.
+/// In the list of all runs, this long for each of them: reading again costs an I/O worker per run.
 const FRESH_EACH: Duration = Duration::from_millis(50);
-/// A page waits so long for a run.
+/// How long a page waits for a run.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// A run that is read for so long does not answer.
+/// A run that takes this long to read does not answer.
 const SILENT: Duration = Duration::from_secs(3);
-/// A story that is read for the first time has so long.
 const STORY: Duration = Duration::from_secs(30);
-/// Runs whose pages are made ready.
+/// Number of runs whose pages are prepared.
 const READY: usize = 4;
-/// Runs that are read at once.
+/// Maximum number of runs read at once.
 const SLOTS: usize = 16;
-/// Outputs of one run that are read at once: those of a run that hangs keep their places, and no other run waits for them.
+/// Maximum number of outputs of one run read at once, so that a run that hangs does not block others.
 const OUTPUTS: usize = 4;
 
-/// The runs.
 pub(in crate::cli) struct RunCache {
     named: Vec<RunRef>,
-    /// The list of runs as it was read last, and whether it is being read.
+    /// The last list of runs, and whether it is being read.
     listed: Mutex<Vec<RunRef>>,
     listing: AtomicBool,
     list_read: watch::Sender<()>,
     known: Mutex<HashMap<RunId, (Instant, CachedRun)>>,
-    /// Runs that are being read.
     busy: Mutex<HashMap<RunId, Being>>,
     slots: Arc<Semaphore>,
     outputs: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -55,14 +52,13 @@ pub(in crate::cli) struct RunCache {
     readers: Arc<Readers>,
 }
 
-/// A run that is being read.
 struct Being {
-    /// Since when; `None`: it is not its turn yet.
+    /// When reading began; `None`: it waits for its turn.
     since: Option<Instant>,
     ended: watch::Receiver<()>,
 }
 
-/// A run, and whether nothing of it is left but its name.
+/// A run, and whether only its name is left.
 #[derive(Clone)]
 struct CachedRun {
     view: Arc<StatusView>,
@@ -107,7 +103,7 @@ impl RunCache {
         }
     }
 
-    /// The runs there are now; where the list hangs, those there were.
+    /// The current runs; if the list hangs, the last known ones.
     async fn listed(self: &Arc<Self>) -> Vec<RunRef> {
         if !self.named.is_empty() {
             return self.named.clone();
@@ -123,7 +119,7 @@ impl RunCache {
                 runs.list_read.send_replace(());
             });
         }
-        // One that is being read was begun before it was asked for: where another was read already, that one does.
+        // A list that is being read may be older than the request: use the previous one if there is one.
         if begins || locked(&self.listed).is_empty() {
             let _ = tokio::time::timeout(DEADLINE, read.changed()).await;
         }
@@ -134,7 +130,7 @@ impl RunCache {
         self.listed().await.into_iter().find(|(id, _)| id.0 == run)
     }
 
-    /// Every run as it is, and how many are gone.
+    /// Every run with its state, and how many are gone.
     pub(in crate::cli) async fn all(self: &Arc<Self>) -> (Vec<Arc<StatusView>>, usize) {
         let listed = self.listed().await;
         let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
@@ -154,12 +150,12 @@ impl RunCache {
         (there.into_iter().map(|s| s.view).collect(), gone.len())
     }
 
-    /// Reads what the first pages show before anybody asks for them: the list, then the stories of the runs that changed last.
+    /// Reads what the first pages will show: the list, then the stories of the runs that changed last.
     pub(in crate::cli) async fn get_ready(self: &Arc<Self>) {
         let (mut views, _) = self.all().await;
         views.sort_by_key(|view| Reverse(view.now));
         for view in views.iter().take(READY) {
-            // One that cannot be told now says so to the next who asks.
+            // A story that cannot be read now is reported to the next reader.
             let _ = self.story(&view.run).await;
         }
     }
@@ -168,17 +164,15 @@ impl RunCache {
         Some(self.view(self.find(run).await?, FRESH).await.view)
     }
 
-    /// The launch to come of a run that was looked at.
     pub(super) fn next(&self, run: &str) -> Option<Arc<NextView>> {
         locked(&self.known).get(&RunId(run.to_owned()))?.1.next.clone()
     }
 
-    /// The specification of its term.
     pub(super) fn spec(&self, run: &str) -> Option<Arc<RunSpec>> {
         locked(&self.known).get(&RunId(run.to_owned()))?.1.spec.clone()
     }
 
-    /// A run as it was read less than so long ago.
+    /// A run that was read less than this long ago.
     fn known(&self, run: &RunId, fresh: Duration) -> Option<CachedRun> {
         let known = locked(&self.known);
         let (_, shown) = known.get(run).filter(|(at, _)| at.elapsed() < fresh)?;
@@ -197,7 +191,7 @@ impl RunCache {
                 let (ends, ended) = watch::channel(());
                 let runs = self.clone();
                 let id = run.clone();
-                // It goes on where nobody waits for it any more.
+                // It continues when the page stopped waiting.
                 tokio::spawn(async move {
                     runs.read(id, dir).await;
                     drop(ends);
@@ -206,7 +200,7 @@ impl RunCache {
                 free.insert(being).ended.clone()
             }
         };
-        // Nothing is ever sent: it changes by coming to its end.
+        // Nothing is ever sent: the channel closes at the end.
         let _ = tokio::time::timeout(DEADLINE, ended.changed()).await;
         let shown = locked(&self.known).get(&run).filter(|(at, _)| *at >= begun).cloned();
         if let Some((_, shown)) = shown {
@@ -215,7 +209,7 @@ impl RunCache {
         let since = locked(&self.busy).get(&run).and_then(|being| being.since);
         let why = late(since.map(|at| at.elapsed()));
         match known {
-            // A queue is no fault of the run's.
+            // Waiting for its turn is not the run's fault.
             Some((_, shown)) if why.is_none() => shown,
             Some((at, mut shown)) => {
                 let ago = at.elapsed().as_secs();
@@ -251,10 +245,10 @@ impl RunCache {
         locked(&self.busy).remove(&run);
     }
 
-    /// The story of a run, as far as its journal goes now.
+    /// The story of a run, up to the current end of its journal.
     ///
     /// # Errors
-    /// In words, why it cannot be told now.
+    /// Why it cannot be read now, as text.
     pub(in crate::cli) async fn story(self: &Arc<Self>, run: &str) -> Result<StorySnapshot, String> {
         let (run, dir) = self.find(run).await.ok_or("no run of this identity is known")?;
         let dir = dir.ok_or("its run directory is not known here")?;
@@ -274,7 +268,7 @@ impl RunCache {
         }
     }
 
-    /// Something was done to it: the next who asks sees what came of it.
+    /// Forgets a run that was changed, so that the next page shows the result.
     pub(super) fn forget(&self, run: &RunId) {
         locked(&self.known).remove(run);
     }
@@ -287,7 +281,7 @@ impl RunCache {
         self.find(run).await?.1
     }
 
-    /// Something of the output of a run that is known, with a deadline.
+    /// Reads from the output of a known run, with a deadline.
     ///
     /// # Errors
     /// Why it cannot be read now.
@@ -311,7 +305,7 @@ impl RunCache {
     }
 }
 
-/// Why a run is not shown as it is now; `None`: it is not its turn, or was not for long.
+/// Why a run is not shown with its current state; `None`: it waits for its turn, or reading has just begun.
 fn late(reading: Option<Duration>) -> Option<&'static str> {
     (reading? >= SILENT).then_some("its directory does not answer")
 }

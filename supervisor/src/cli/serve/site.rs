@@ -1,4 +1,4 @@
-//! Everything that answers need, and the short ones.
+//! The state that answers need, and short answers.
 
 use super::access::Access;
 use super::runs::RunCache;
@@ -10,25 +10,21 @@ use axum::response::{Html, IntoResponse, Response};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Everything that answers need.
+/// The state that answers need.
 pub(super) struct ServeState {
     pub(super) runs: Arc<RunCache>,
     pub(super) access: Access,
     pub(super) hosts: Vec<String>,
-    /// Places of pages that follow their runs.
     pub(super) followers: Arc<Semaphore>,
-    /// Plans that are made at once.
     pub(super) plans: Semaphore,
-    /// Wishes to go back that are not in the journal.
+    /// Rollback requests that are not in the journal yet.
     pub(super) wishes: PendingRollbacks,
-    /// Runs may be stopped, held and sent back.
     pub(super) allow_actions: bool,
 }
 
-/// Whoever reads a page.
 #[derive(Clone, Copy)]
 pub(super) struct ViewerRights {
-    /// They may act, and do not only read.
+    /// The reader may act on runs.
     pub(super) acts: bool,
 }
 
@@ -38,7 +34,7 @@ pub(super) fn said(code: StatusCode, title: &str, text: &str) -> Response {
     (code, Html(page::message(title, text))).into_response()
 }
 
-/// The same, with the way back to the run that it is about.
+/// The same, with a link back to the run.
 pub(super) fn said_of(run: &str, code: StatusCode, title: &str, text: &str) -> Response {
     (code, Html(page::answer(run, title, text))).into_response()
 }

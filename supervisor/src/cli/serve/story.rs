@@ -1,4 +1,4 @@
-//! The story of a run, kept as far as it was read, so that a journal that grows is read on from there.
+//! Stories of runs, kept so that a journal that grows is read on from where it ended.
 
 use super::super::records::Journals;
 use crate::render::explain::{ExplainView, StoryBuilder};
@@ -11,10 +11,9 @@ use supervise_core::journal::LineHeader;
 use supervise_core::journal::record::JournalRecord;
 use supervise_host::io_worker::JournalPlace;
 
-/// Runs whose stories are kept: each has a helper of its own.
+/// Maximum number of cached stories: each has its own I/O worker.
 const KEPT: usize = 8;
 
-/// A story at one moment.
 pub(in crate::cli) struct StorySnapshot {
     pub(in crate::cli) story: ExplainView,
     pub(super) picture: RunChart,
@@ -23,7 +22,6 @@ pub(in crate::cli) struct StorySnapshot {
     pub(super) host: Option<String>,
 }
 
-/// The stories that were asked for last.
 #[derive(Default)]
 pub(super) struct Stories {
     kept: Mutex<Vec<Arc<RunStory>>>,
@@ -56,7 +54,6 @@ impl Stories {
     }
 }
 
-/// One run's story.
 pub(super) struct RunStory {
     run: RunId,
     dir: Utf8PathBuf,
@@ -70,10 +67,10 @@ struct StoryReader {
 }
 
 impl RunStory {
-    /// Reads what is new. Blocks.
+    /// Reads new records. Blocks.
     pub(super) fn read(&self) -> Result<StorySnapshot, String> {
         let mut kept = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reading that failed is begun anew by the next one who asks.
+        // After a failed read, the next one starts from the beginning.
         let mut read = match kept.take() {
             Some(read) => read,
             None => StoryReader {

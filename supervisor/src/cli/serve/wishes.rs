@@ -1,4 +1,4 @@
-//! Wishes to go back that were made on pages, until they stand in a journal.
+//! Rollback requests made on pages, until they are in a journal.
 
 use super::child::ChildProgress;
 use crate::render::page::SentBack;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A refusal that nobody waited for is told on the page of the run for so long.
+/// How long a page shows a refusal that arrived after it stopped waiting.
 const TOLD: Duration = Duration::from_secs(3600);
 
-/// Wishes to go back that are not in the journal: they are being proven, or were refused.
+/// Rollback requests that are not in the journal: being proven, or refused.
 #[derive(Default)]
 pub(super) struct PendingRollbacks {
     all: Mutex<HashMap<String, PendingRollback>>,
@@ -18,7 +18,6 @@ pub(super) struct PendingRollbacks {
 }
 
 struct PendingRollback {
-    /// No other wish has it.
     number: u64,
     to: u64,
     since: Instant,
@@ -27,7 +26,7 @@ struct PendingRollback {
 }
 
 impl PendingRollbacks {
-    /// Its number; `None` where one is being proven already.
+    /// The number of a new request; `None` if one is being proven already.
     pub(super) fn begin(&self, run: &str, to: u64) -> Option<u64> {
         let mut all = self.all();
         if all.get(run).is_some_and(|w| w.refused.is_none()) {
@@ -45,14 +44,14 @@ impl PendingRollbacks {
         Some(number)
     }
 
-    /// Its proof is so far.
+    /// Records the progress of its proof.
     pub(super) fn far(&self, run: &str, number: u64, far: ChildProgress) {
         if let Some(wish) = self.all().get_mut(run).filter(|w| w.number == number) {
             wish.far = far;
         }
     }
 
-    /// It was done, or what was refused was told. A wish that took its place stays.
+    /// Removes a request that is done or whose refusal was shown; a newer request stays.
     pub(super) fn end(&self, run: &str, number: u64) {
         let mut all = self.all();
         if all.get(run).is_some_and(|w| w.number == number) {
@@ -60,14 +59,14 @@ impl PendingRollbacks {
         }
     }
 
-    /// It was refused, which is to be told.
+    /// Records a refusal, to be shown.
     pub(super) fn refuse(&self, run: &str, number: u64, why: &str) {
         if let Some(wish) = self.all().get_mut(run).filter(|w| w.number == number) {
             wish.refused = Some(why.to_owned());
         }
     }
 
-    /// The wish of a run, as its page tells it.
+    /// The request of a run, as its page shows it.
     pub(super) fn of(&self, run: &str) -> Option<SentBack> {
         let all = self.all();
         let wish = all
@@ -100,7 +99,7 @@ mod tests {
         wishes.refuse("a", first, "no");
         assert_eq!(wishes.of("a").and_then(|w| w.refused), Some("no".to_owned()));
         let second = wishes.begin("a", 6).unwrap();
-        // Whoever waited for the first comes late.
+        // The end of the first request arrives late.
         wishes.end("a", first);
         wishes.refuse("a", first, "no");
         assert_eq!(wishes.of("a").map(|w| (w.to, w.refused)), Some((6, None)));

@@ -1,4 +1,4 @@
-//! Jobs of Slurm's that a dead supervisor's attempts left.
+//! Slurm jobs that a dead supervisor's attempts left.
 
 use super::RunInfo;
 use crate::error::CliError;
@@ -8,7 +8,6 @@ use supervise_host::slurm::{self, SlurmQuery};
 use supervise_trainers::adapter;
 use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
 
-/// Whom to ask, where the run has jobs there.
 pub(super) fn query(seen: &RunInfo) -> Option<SlurmQuery> {
     let spec = seen.spec.as_ref()?;
     let mut env = crate::environment::own();
@@ -19,7 +18,7 @@ pub(super) fn query(seen: &RunInfo) -> Option<SlurmQuery> {
             run: seen.run.clone(),
         },
         known: adapter(spec.trainer).jobs(&spec.saves)?,
-        // The run's own directory may hang, and says nothing to Slurm.
+        // The run's own directory may hang, and is irrelevant to Slurm.
         cwd: Utf8PathBuf::from("/"),
         env,
     })
@@ -32,7 +31,7 @@ fn failed(why: String) -> CliError {
     .hint("`squeue --me` lists what lives; `scancel` ends it")
 }
 
-/// Returns true if a job that an attempt of this run submitted lives. One of unknown origin is named.
+/// Returns true if a job that an attempt of this run submitted is running. A job of unknown origin is reported.
 pub(in super::super) fn any(seen: &RunInfo) -> Result<bool, CliError> {
     let Some(query) = query(seen) else { return Ok(false) };
     let jobs = slurm::ask(&query).map_err(failed)?;
@@ -46,7 +45,7 @@ pub(in super::super) fn any(seen: &RunInfo) -> Result<bool, CliError> {
     Ok(!ours.is_empty())
 }
 
-/// Cancels them, and waits until they have ended.
+/// Cancels them and waits until they have ended.
 pub(super) fn end(seen: &RunInfo, json: bool) -> Result<(), CliError> {
     let Some(query) = query(seen) else { return Ok(()) };
     let tell = |jobs: &[SlurmJob]| {

@@ -1,4 +1,4 @@
-//! The record of `supervise stop` where no supervisor lives: a term of its own that ends the run.
+//! Records the end of a run that `supervise stop` ended without a supervisor, in a term of its own.
 
 use super::super::target::{self, RunInfo};
 use super::StopLease;
@@ -12,11 +12,11 @@ use supervise_core::state::{RunMode, RunState};
 use supervise_host::io_worker::{IoQuestion, lease_dir};
 use supervise_host::process::{boot_id, host_name};
 
-/// Nothing of the run lives any more: says so in its journal, as a supervisor that begins and is stopped would. A run that
-/// has ended already is left as it is.
+/// Writes into the journal that nothing of the run is running, as a supervisor that starts and is stopped would. Does nothing if
+/// the run has ended already.
 ///
 /// # Errors
-/// Why it could not be written, in words.
+/// Why it could not be written.
 pub(super) fn record(seen: &RunInfo, lease: &mut StopLease) -> Result<(), String> {
     let Some(state) = seen.state.as_ref() else {
         return Err("its journal could not be read".to_owned());
@@ -38,10 +38,10 @@ pub(super) fn record(seen: &RunInfo, lease: &mut StopLease) -> Result<(), String
     })
 }
 
-/// Begins the lease's term and writes its only lines.
+/// Starts the lease's term and writes its only lines.
 ///
 /// # Errors
-/// Why they could not be written, in words.
+/// Why they could not be written.
 pub(in super::super) fn append(
     seen: &RunInfo,
     lease: &mut StopLease,
@@ -68,7 +68,7 @@ pub(in super::super) fn append(
     Ok(())
 }
 
-/// The beginning of a term in which nothing lives.
+/// The start of a term in which nothing is running.
 fn began(state: &RunState, term: Term) -> EventKind {
     EventKind::TermStarted {
         term,
@@ -83,7 +83,7 @@ fn began(state: &RunState, term: Term) -> EventKind {
     }
 }
 
-/// The state after a term in which that was asked, until the run ends by it, and the lines of the journal that say so.
+/// The state after a term with this request, until it ends the run, and its journal lines.
 pub(in super::super) fn after(
     mut state: RunState,
     spec: &RunSpec,

@@ -1,4 +1,4 @@
-//! Those who keep a run from ending: its supervisor and its guard, then what lives of its attempts.
+//! Processes that prevent a run from ending: its supervisor, its guard, and what is left of its attempts.
 
 use super::RunInfo;
 use crate::control;
@@ -8,12 +8,11 @@ use supervise_core::id::RunId;
 use supervise_host::address::{self, SocketRole};
 use supervise_host::process::{LeftoverProcess, proc_stat};
 
-/// Living processes of the run, one process a line.
 pub(super) fn left_lines(seen: &RunInfo) -> Vec<String> {
     seen.remains().iter().map(line).collect()
 }
 
-/// An error that names whoever stands in the way, with the hint for one that was stopped by a signal.
+/// Adds the processes to an error, with a hint for one that was stopped by a signal.
 pub(super) fn named(e: CliError, seen: &RunInfo) -> CliError {
     let own = [
         ("supervisor", control::supervisor_pid(&seen.run)),

@@ -1,4 +1,4 @@
-//! Facts about a run, and what lives of it.
+//! What is known about a run, and which of its processes are running.
 
 use super::peek;
 use crate::environment::wall;
@@ -18,7 +18,7 @@ use supervise_host::ownership::{DistrustReason, PathDistrust};
 use supervise_host::process::{LeftoverProcess, find_attempt_processes, remains};
 use supervise_host::system::{effective_user, user_of};
 
-/// Facts about a run.
+/// What is known about a run.
 #[derive(Debug, Clone, Default)]
 pub(in crate::cli) struct RunInfo {
     pub(in crate::cli) run: RunId,
@@ -27,19 +27,17 @@ pub(in crate::cli) struct RunInfo {
     pub(in crate::cli) ledger: TimeLedger,
     pub(in crate::cli) spec: Option<RunSpec>,
     pub(in crate::cli) alive: RunLiveness,
-    /// Its supervisor lives where it cannot be reached from here.
+    /// Set if its supervisor is running but unreachable from here.
     pub(in crate::cli) elsewhere: Option<RemoteSupervisor>,
-    /// Its living supervisor told what is known; otherwise the journal did.
+    /// Whether its supervisor answered; otherwise the state comes from the journal.
     pub(in crate::cli) answered: bool,
-    /// Place where the last attempts begin in the journals, where those were read.
+    /// Where the last attempts begin in the journals, if those were read.
     pub(in crate::cli) began: Vec<AttemptStart>,
-    /// Processes that the guard of the last attempt wrote down.
+    /// Processes that the guard of the last attempt recorded.
     pub(in crate::cli) recorded: Vec<ProcRef>,
-    /// The run's key, which stands in its directory alone.
+    /// The run's key, stored only in its directory.
     pub(in crate::cli) key: String,
-    /// Why nobody may act by what its directory says.
     pub(in crate::cli) distrust: Option<PathDistrust>,
-    /// Why the journal could not be read.
     pub(in crate::cli) problem: Option<String>,
     pub(in crate::cli) notes: Vec<String>,
     pub(in crate::cli) gaps: Vec<String>,
@@ -52,19 +50,19 @@ fn quoted(words: &[&str]) -> String {
 }
 
 impl RunInfo {
-    /// The specification, with the trainer that was seen while it ran.
+    /// The specification, with the trainer that was seen while it was running.
     pub(in crate::cli) fn spec_as_seen(&self) -> Option<RunSpec> {
         Some(self.spec_as_seen_for(self.spec.as_ref()?))
     }
 
-    /// The same for the specification of a start to come.
+    /// The same for the specification of a future start.
     pub(in crate::cli) fn spec_as_seen_for(&self, spec: &RunSpec) -> RunSpec {
         let trainer = self.state.as_ref().and_then(|s| s.seen.as_ref());
         trainer.map_or_else(|| spec.clone(), |seen| seen.applied(spec))
     }
 
-    /// The gate of every command that does more than show the run: what its directory says names processes, jobs and files, and is obeyed
-    /// only if this user or root wrote it and nobody else could. A supervisor that answered spoke for itself.
+    /// The gate of every command that does more than show the run. Its directory names processes, jobs and files, and is trusted
+    /// only if this user or root wrote it and nobody else could. A supervisor that answered is trusted.
     ///
     /// # Errors
     /// Another user wrote it, or could have.
@@ -92,7 +90,7 @@ impl RunInfo {
         })
     }
 
-    /// Processes of an attempt that live although nobody supervises them any more.
+    /// Processes of an attempt that are running without a supervisor.
     pub(in crate::cli) fn left_behind(&self) -> Option<String> {
         let supervised = self.alive.supervisor.alive || self.alive.guard.alive || self.elsewhere.is_some();
         if supervised || self.has_nothing_left() {
@@ -107,18 +105,19 @@ impl RunInfo {
         })
     }
 
-    /// Its journal says that the last process of its last attempt was seen to be gone: all of this machine's need not be looked at.
+    /// Returns true if the journal records the exit of the last process of the last attempt: then this machine's processes need not
+    /// be searched.
     fn has_nothing_left(&self) -> bool {
         let attempt = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         attempt.is_some_and(|a| a.end.gone && a.end.unkillable.is_empty())
     }
 
-    /// The error of whoever wants to change what rests on a journal that cannot be read whole.
+    /// The error for changes that need the whole journal, if it cannot be read completely.
     pub(in crate::cli) fn unreadable(&self) -> Option<CliError> {
         Some(newer_journal(self.run_dir.as_deref()?, self.newer.as_ref()?))
     }
 
-    /// The error of whoever wants to ask its supervisor, where that lives elsewhere.
+    /// The error for a request to a supervisor that is unreachable.
     pub(in crate::cli) fn unreachable(&self, command: &str) -> Option<CliError> {
         let there = self.elsewhere.as_ref()?;
         let text = format!(
@@ -129,7 +128,7 @@ impl RunInfo {
         Some(CliError::lease_held(text).hint(self.way_there(command)?))
     }
 
-    /// How a supervisor that lives elsewhere is asked in its own place.
+    /// How to ask the supervisor on its own machine or in its container.
     pub(in crate::cli) fn way_there(&self, command: &str) -> Option<String> {
         let (run, host) = (&self.run, &self.elsewhere.as_ref()?.host);
         let job = self.state.as_ref().and_then(|s| s.context.allocation.as_ref());
@@ -142,7 +141,7 @@ impl RunInfo {
         })
     }
 
-    /// Living processes of its attempts, by all that is written down of them.
+    /// Running processes of its attempts, by everything that is recorded about them.
     pub(in crate::cli) fn remains(&self) -> Vec<LeftoverProcess> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let mut known = self.recorded.clone();
@@ -158,7 +157,7 @@ impl RunInfo {
         remains(&self.run, &known)
     }
 
-    /// Processes that are waited for at an end, or were left by one: what SIGKILL did not end.
+    /// Processes that survived SIGKILL at the end.
     fn undead(&self) -> Vec<LeftoverProcess> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let unkillable = a.map(|a| a.end.unkillable.as_slice()).unwrap_or_default();
@@ -168,19 +167,18 @@ impl RunInfo {
     pub(in crate::cli) fn is_gone(&self) -> bool {
         let alive = self.alive.supervisor.alive || self.alive.guard.alive;
         let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
-        // A journal that tells nothing is a problem, and no absence. Looked for last: a directory that hangs is a problem already.
+        // A journal without content is a problem, not an absence. Checked last: a directory that hangs is a problem already.
         let journal = || self.run_dir.as_ref().is_some_and(|dir| dir.join("journal").is_dir());
         !alive && self.problem.is_none() && self.spec.is_none() && never && !journal()
     }
 
-    /// Its ledger up to now where its supervisor lives, else up to the newest record.
+    /// Its ledger, up to now if its supervisor is running, else up to the newest record.
     pub(in crate::cli) fn account(&self) -> Option<LedgerView> {
         let lives = self.alive.supervisor.alive || self.elsewhere.is_some();
         let until = lives.then(wall);
         LedgerView::of(&self.ledger, self.spec.as_ref(), until)
     }
 
-    /// The stable view of it.
     pub(in crate::cli) fn view(&self) -> StatusView {
         match (&self.state, &self.problem) {
             (Some(s), problem) => {
@@ -204,7 +202,6 @@ impl RunInfo {
         }
     }
 
-    /// The run directory, where it is known.
     pub(in crate::cli) fn run_dir(&self) -> Result<&Utf8Path, CliError> {
         if let Some(problem) = &self.problem {
             return Err(CliError::environment(problem.clone()));

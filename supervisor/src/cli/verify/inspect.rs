@@ -1,7 +1,7 @@
-//! Directories and files as the readers and the judges see them.
+//! Reads and judges directories and files.
 //!
-//! A directory is a trainer's root, one of its steps, one role of a step, or files that belong together (DCP, Megatron, exported weights),
-//! alone or somewhere below.
+//! A directory is a trainer's root, a step, a role of a step, or a set of files (DCP, Megatron, exported weights), possibly in a
+//! subdirectory.
 
 mod mixed;
 mod sets;
@@ -22,19 +22,16 @@ use supervise_core::checkpoint::{Depth, Finding, Verdict};
 use supervise_host::io_worker::{FileProver, FileSource};
 use supervise_trainers::{TrainerAdapter, registry};
 
-/// How to look, and who is told meanwhile.
+/// Options, and the progress meter.
 pub(super) struct VerifyOptions<'a> {
     pub(super) depth: Depth,
-    /// Count numbers that are infinite or not a number.
     pub(super) finite: bool,
-    /// Bytes of memory that looking may take.
+    /// Memory to use, in bytes.
     pub(super) memory: u64,
-    /// List the tensors.
     pub(super) tensors: bool,
     pub(super) meter: &'a mut ByteMeter,
 }
 
-/// Kind that a directory is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckpointDirKind {
     Root,
@@ -45,7 +42,7 @@ pub(super) enum CheckpointDirKind {
     Set(SetKind),
 }
 
-/// Whose steps are looked at, and what their names begin with.
+/// The trainer, and the prefix of its steps' names.
 #[derive(Clone, Copy)]
 pub(super) struct StepFamily {
     pub(super) adapter: &'static dyn TrainerAdapter,
@@ -53,7 +50,7 @@ pub(super) struct StepFamily {
 }
 
 impl StepFamily {
-    /// By the names directly in a directory, its own and its parent's.
+    /// Judges by the names in a directory, its own name and its parent's.
     fn of(dir: &Utf8Path, names: &[String]) -> Self {
         let mut steps = names
             .iter()
@@ -67,7 +64,6 @@ impl StepFamily {
     }
 }
 
-/// Judges a directory.
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     let names = names_in(dir)?;
     let owner = StepFamily::of(dir, &names);
@@ -87,7 +83,7 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptio
 
 fn names_in(dir: &Utf8Path) -> io::Result<Vec<String>> {
     dir.read_dir_utf8()?
-        // A name that is no text is none that a trainer writes.
+        // Trainers write no names that are not UTF-8.
         .filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData))
         .map(|e| e.map(|e| e.file_name().to_owned()))
         .collect()
@@ -115,7 +111,6 @@ fn kind_of(dir: &Utf8Path, names: &[String], owner: StepFamily) -> CheckpointDir
     }
 }
 
-/// Judges a single file.
 pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut VerifyOptions<'_>) -> PathView {
     let name = path.file_name().unwrap_or_default();
     let kind = match FileKind::of(name) {
@@ -142,7 +137,7 @@ pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut VerifyOptions<'
     }
 }
 
-/// Returns true if it begins as every archive that `torch.save` writes: `.bin` alone promises nothing.
+/// Returns true if it begins like an archive of `torch.save`; the extension `.bin` alone proves nothing.
 fn is_zip(path: &Utf8Path) -> bool {
     let mut head = [0; 4];
     let read = File::open(path).and_then(|mut f| f.read_exact(&mut head));
@@ -170,7 +165,7 @@ pub(super) fn prove(
     prove_by(FileProver::new(dir), needs, look)
 }
 
-/// Proves files of a step that its run wrote: names that nobody knows do not condemn them.
+/// Proves files of a step that its run wrote: unknown names do not condemn them.
 pub(super) fn prove_own(
     dir: &Utf8Path,
     needs: &[RequiredFile],
@@ -196,7 +191,7 @@ fn prove_by(
         })
 }
 
-/// The report of one file: `dir` and `inside` say where it is.
+/// The report of one file; `dir` and `inside` locate it.
 pub(super) fn file_view(
     shown: &str,
     dir: &Utf8Path,

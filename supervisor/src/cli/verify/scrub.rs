@@ -1,4 +1,4 @@
-//! `supervise verify --scrub`: every file that was ever proven is read again and compared with the record.
+//! `supervise verify --scrub`: rereads every proven file and compares it with the proof record.
 
 use super::super::{exports, target};
 use crate::error::CliError;
@@ -12,17 +12,16 @@ use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{RUN_DIR_NAME, ScrubResult, VERIFIED, scrub};
 use supervise_trainers::{ExpectedLayout, adapter, expect, registry};
 
-/// Files that are read again, and by which record.
+/// The files to reread, and their proof record.
 struct ScrubTarget {
     root: Utf8PathBuf,
     run_dir: Utf8PathBuf,
     trainer: TrainerKind,
     expect: ExpectedLayout,
-    /// Only this step.
     step: Option<CkptId>,
 }
 
-/// Scrubs a run's root, or one step of it. `memory`: bytes that it may take, where the command line says that.
+/// Scrubs a run's root, or one step of it. `memory`: bytes to use, if given.
 pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut ByteMeter) -> Result<PathView, CliError> {
     let mut place = place(name)?;
     place.expect.memory = memory.unwrap_or(place.expect.memory);
@@ -97,7 +96,7 @@ fn place(name: &Utf8Path) -> Result<ScrubTarget, CliError> {
         && let Some(root) = &spec.root
     {
         return Ok(ScrubTarget {
-            // The live set changes with every save: what stays as it was proven is what was kept of it.
+            // The live set changes with every save: only its copies stay as proven.
             root: spec
                 .saves
                 .in_place()

@@ -1,4 +1,4 @@
-//! Dead I/O workers are replaced, silent ones are told of.
+//! Replaces dead I/O workers and reports silent ones.
 
 use super::{BUMPS, IN_A_ROW, IoPurpose, PATIENCE};
 use crate::driver::Driver;
@@ -8,7 +8,7 @@ use supervise_host::io_worker::IoQuestion;
 use supervise_host::process::limit_hint;
 
 impl Driver {
-    /// The work I/O worker died (killed, or out of memory): a new one takes its place, what was asked failed.
+    /// Replaces the work I/O worker, which was killed or ran out of memory; its question failed.
     fn replace_work_io_worker(&mut self) {
         let hopeless = self.work.is_hopeless();
         let mut old = match self.work.replace() {
@@ -28,7 +28,7 @@ impl Driver {
         let asked: Vec<IoPurpose> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
         for tag in asked {
             match tag {
-                // What kills each helper in turn is not read by the next one either.
+                // Data that kills each worker in turn will kill the next one too.
                 IoPurpose::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
                     unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
                     ..ScanReport::default()
@@ -40,7 +40,7 @@ impl Driver {
                     result: Err(error()),
                 }),
                 IoPurpose::Seen(_) => self.look_anew(),
-                // It is asked again.
+                // The core asks again.
                 IoPurpose::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
                     attempt,
                     ckpt,
@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// No I/O worker lives, and none can be started now: said while workers run, a fact for whoever waits for a scan.
+    /// Reports that no I/O worker can be started: a message while workers run, and a fact if a scan is waited for.
     fn without_work_io_worker(&mut self, e: &std::io::Error) {
         let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
         let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// Silence beyond patience is a fact, told once; a dead one is replaced.
+    /// Reports silence once as a fact, and replaces a dead worker.
     pub(in crate::driver) fn check_io_workers(&mut self, now: Tick) {
         self.work.give_up_if_stopped();
         self.store.give_up_if_stopped();

@@ -1,4 +1,4 @@
-//! Acts of a script while it was listened to, as the call that it makes or in words.
+//! Interprets what a recorded script did: the call that it makes, or a description.
 
 use super::{RunSources, marks};
 use crate::error::CliError;
@@ -88,7 +88,7 @@ pub(super) fn understood(c: &RunSources, heard: ScriptEvent) -> Result<LearnedCa
     }
 }
 
-/// How a call that tells nothing of its trainer is protected.
+/// How to protect a call that does not show its trainer.
 fn directly(call: &str) -> String {
     format!(
         "`{call}` tells nothing of its trainer by its words: if it trains on {}, start it without the script, from the directory that the script is in by then (supervise run -- {call}): it is seen while it runs; or give its settings as flags",
@@ -96,7 +96,7 @@ fn directly(call: &str) -> String {
     )
 }
 
-/// How a script is run whose trainer nobody knows.
+/// How to run a script whose trainer is unknown.
 fn plain(c: &RunSources) -> String {
     format!(
         "where it starts none of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
@@ -123,7 +123,7 @@ fn last_lines(output: &str) -> Vec<String> {
     shown.iter().map(|l| format!("    {}", one_line(l, 300))).collect()
 }
 
-/// A call as it was made: its configuration is read from it. It is written down without secrets only.
+/// A recorded call, from which the configuration is read. It is stored only without secrets.
 fn kept(called: ShimCall, starts_ray: bool) -> LearnedCall {
     for (name, value) in &called.env {
         know_secret(name, value);
@@ -146,7 +146,7 @@ fn kept(called: ShimCall, starts_ray: bool) -> LearnedCall {
     }
 }
 
-/// A later read finds programs, not our links.
+/// Removes our shims, so that a later read finds the real programs.
 fn without_shims(path: &str) -> String {
     let shims = state_dir().map(|d| d.join("shims"));
     let ours = |dir: &&str| shims.as_ref().is_some_and(|s| Utf8Path::new(dir).starts_with(s));

@@ -1,4 +1,4 @@
-//! A script is run up to the call of its trainer, with links of ours in its way.
+//! Runs a script up to the call of its trainer, with shims first in its PATH.
 
 use super::heard::{in_words, understood};
 use super::{RunSources, starts};
@@ -18,7 +18,6 @@ use supervise_host::guard::protocol::WorkerOrder;
 use supervise_host::io_worker::own_place;
 use supervise_host::script::{Recording, Shims, Submitter, record};
 
-/// The links that stand in the way of a script.
 pub(in crate::prepare) fn shims(c: &RunSources) -> Result<Shims, CliError> {
     let exe = own_exe()?;
     let above = shims_dir()?;
@@ -29,7 +28,6 @@ pub(in crate::prepare) fn shims(c: &RunSources) -> Result<Shims, CliError> {
     Shims::make(&above, &exe, &path).map_err(|e| CliError::environment(format!("making links in {above}: {e}")))
 }
 
-/// The link that stands in the way of `sbatch`.
 pub(in crate::prepare) fn submitter() -> Result<Submitter, CliError> {
     let above = shims_dir()?;
     Submitter::make(&above, &own_exe()?).map_err(|e| CliError::environment(format!("making a link in {above}: {e}")))
@@ -56,7 +54,6 @@ fn state() -> Result<Utf8PathBuf, CliError> {
     })
 }
 
-/// Runs the script up to the call of its trainer.
 pub(super) fn listen(c: &RunSources) -> Result<LearnedCall, CliError> {
     command::check(&c.command, &c.cwd, &c.settings.env)?;
     let run = RunId(format!(
@@ -68,7 +65,7 @@ pub(super) fn listen(c: &RunSources) -> Result<LearnedCall, CliError> {
     let above = state()?.join("learning");
     own_place(&above).map_err(failed)?;
     let dir = above.join(&run.0);
-    // A name that was there before is somebody else's.
+    // Fails if the name exists: then another process made it.
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
     let socket = address::fresh(&run, SocketRole::Guard).map_err(failed)?;
     let mut env = environment::with(&c.settings.env);
@@ -116,7 +113,7 @@ pub(super) fn listen(c: &RunSources) -> Result<LearnedCall, CliError> {
     understood(c, heard)
 }
 
-/// The script removed steps before it came to its call, and would again at each launch.
+/// The error for a script that removed steps before its call, as it would at each launch.
 fn deletes(c: &RunSources, root: &Utf8Path, gone: &[&String]) -> CliError {
     let few: Vec<&str> = gone.iter().take(5).map(|name| name.as_str()).collect();
     let more = match gone.len().saturating_sub(few.len()) {
@@ -131,7 +128,8 @@ fn deletes(c: &RunSources, root: &Utf8Path, gone: &[&String]) -> CliError {
     .hint("take that out of the script; --fresh begins anew and moves earlier steps aside")
 }
 
-/// Its output was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.
+/// Removes the directory, whose output was read. The guard may still be writing its last lines; what cannot be removed is only a
+/// little text.
 fn clear(dir: &Utf8Path) {
     for _ in 0..20 {
         match fs::remove_dir_all(dir) {

@@ -1,4 +1,4 @@
-//! Earlier starts of the same script, and what they learnt.
+//! Earlier starts of the same script, and what they found out.
 
 use super::RunSources;
 use crate::control;
@@ -12,7 +12,7 @@ use supervise_core::id::Ms;
 use supervise_core::spec::script::{self, LearnedCall};
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, LoadedRun, RegisteredRun};
 
-/// A file system has this long to answer.
+/// How long a file system may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Earlier starts of the same command in the same directory, newest first.
@@ -25,7 +25,7 @@ pub(in crate::prepare) fn starts(c: &RunSources) -> Vec<RegisteredRun> {
     found
 }
 
-/// Entries of a root that are compared.
+/// Maximum number of entries of a root that are compared.
 const ENTRIES: usize = 4096;
 
 /// The checkpoint root of the last start of the same script.
@@ -33,14 +33,14 @@ pub(super) fn root_before(c: &RunSources) -> Option<Utf8PathBuf> {
     starts(c).into_iter().find_map(|l| l.root)
 }
 
-/// Entries of a root that look like steps: their names end with a number.
+/// Entries of a root that look like steps: names that end with a number.
 pub(super) fn steps_in(root: &Utf8Path) -> BTreeSet<String> {
     let all = path_access::names(root, "", ENTRIES).unwrap_or_default();
     let ends = |name: &String| name.ends_with(|c: char| c.is_ascii_digit());
     all.into_iter().filter(ends).collect()
 }
 
-/// A script is never run beside its own living trainer: it may begin by ending what it finds.
+/// A script is never run beside its own running trainer, because it may begin by killing what it finds.
 pub(super) fn living(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     for start in starts(c) {
         if control::lives(&start.run) {
@@ -58,7 +58,7 @@ pub(super) fn living(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     Ok(None)
 }
 
-/// What is hidden in it was written down as `***`, which is nobody's setting: such a word is left out.
+/// The call of the last start. Hidden values were stored as `***`, so words with one are left out.
 pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
     let mut learnt = peek(start)?.spec.and_then(|s| s.learnt)?;
     let is_hidden = |word: &String| word.split_once('=').is_some_and(|(_, value)| value.contains("***"));
@@ -67,7 +67,6 @@ pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
     Some(learnt)
 }
 
-/// The longest step of its last attempt.
 pub(in crate::prepare) fn longest_step(start: &RegisteredRun) -> Option<Ms> {
     let took = peek(start)?.state.attempt?.training.longest_step;
     (took > Ms(0)).then_some(took)
@@ -79,7 +78,7 @@ fn peek(start: &RegisteredRun) -> Option<Box<LoadedRun>> {
     };
     let mut io_worker = IoClient::start(&std::env::current_exe().ok()?).ok()?;
     match io_worker.ask(ask, PATIENCE) {
-        // What another user wrote there names commands and programs.
+        // A directory that another user wrote could name any command.
         Ok(IoAnswer::Loaded(loaded)) => Some(loaded).filter(|l| l.distrust.is_none()),
         _ => None,
     }

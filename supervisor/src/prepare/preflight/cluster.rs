@@ -1,4 +1,4 @@
-//! A run over several machines, or on a Ray cluster that somebody else started: it must be there before the launch.
+//! Checks that the machines or the external Ray cluster of a run exist before the launch.
 
 use crate::error::CliError;
 use crate::prepare::discovery::DiscoveredCommand;
@@ -11,20 +11,20 @@ use supervise_host::guard::nodes::SILENCE_MS;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{RayMode, adapter};
 
-/// Asks the cluster that is meant, and says what it has.
+/// Queries the cluster and reports what it has.
 ///
 /// # Errors
-/// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
+/// The configuration needs several machines but no cluster is available, or the cluster does not answer.
 pub(super) fn check(d: &DiscoveredCommand, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
     let settings = &d.sources.settings;
     possible(settings, out)?;
     may_be_fenced(settings, out)?;
-    // It may be looked at where no machine of the run is.
+    // A plan may be made on a machine that is not part of the run.
     let elsewhere = |e: CliError| match d.sources.request.planned {
         true => Ok(vec![not_here(&e)]),
         false => Err(e),
     };
-    // Ranks that are started on nodes have no Ray between them, or their own.
+    // Ranks that are started on nodes use no Ray, or their own.
     if over_nodes(settings, out) > 1 {
         return in_allocation(settings, out).map(|()| Vec::new()).or_else(elsewhere);
     }
@@ -38,7 +38,7 @@ pub(super) fn check(d: &DiscoveredCommand, out: &ReadOutput) -> Result<Vec<Findi
             gpus,
             by,
         } => {
-            // It is asked by the interpreter of the command.
+            // The query uses the command's interpreter.
             if let Some(why) = d.sources.left_out() {
                 return Ok(vec![Finding::note("cluster_not_asked", why)]);
             }
@@ -58,17 +58,17 @@ pub(super) fn check(d: &DiscoveredCommand, out: &ReadOutput) -> Result<Vec<Findi
     }
 }
 
-/// The key that asks for machines, and how many it asks for.
+/// The key that sets the number of machines, and the number.
 fn nodes(out: &ReadOutput) -> (&'static str, i64) {
     let key = adapter(out.kind).words().nodes;
     let nodes = key.and_then(|key| out.tree.get(key)).and_then(|n| n.as_i64());
     (key.unwrap_or_default(), nodes.unwrap_or(1))
 }
 
-/// Refuses several machines where none but one can be meant, whatever machine this is.
+/// Refuses several machines if no cluster is possible, whatever this machine is.
 ///
 /// # Errors
-/// Several machines are asked for.
+/// The configuration needs several machines.
 pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let (key, nodes) = nodes(out);
     match &out.facts.ray {
@@ -94,13 +94,13 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     }
 }
 
-/// A plan says so in place of a refusal.
+/// A plan reports this as a finding instead of refusing.
 fn not_here(e: &CliError) -> Finding {
     let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
     Finding::warning("not_here", format!("`run` would be refused here: {}{hint}", e.message))
 }
 
-/// A node that is cut off ends its ranks before another machine may begin.
+/// Checks that a node that is cut off ends its ranks before another machine may start.
 fn may_be_fenced(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let ttl = settings.lease.ttl;
     if over_nodes(settings, out) > 1 && ttl <= Duration::from_millis(SILENCE_MS) {
@@ -114,7 +114,7 @@ fn may_be_fenced(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Ranks and Ray on several nodes are started by Slurm, in an allocation that has them.
+/// Checks for a Slurm allocation with enough nodes, in which Slurm can start ranks or Ray.
 fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let wanted = over_nodes(settings, out);
     let number = |name| std::env::var(name).ok().and_then(|n| n.trim().parse::<u32>().ok());

@@ -1,18 +1,18 @@
-//! True if the next saves fit on the checkpoint root's file system.
+//! Checks that the next saves fit on the checkpoint root's file system.
 
 use crate::render;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::Policy;
 use supervise_host::io_worker::SaveSpace;
 
-/// Bytes that are needed until the trainer deletes as much as it saves, where it keeps so many steps.
+/// Bytes needed until the trainer deletes as much as it saves, if it retains `keep` steps.
 fn needed_by(room: &SaveSpace, keep: u32) -> u64 {
-    // One more stands there while it is written.
+    // One more exists while it is being written.
     let more = keep.saturating_add(1).saturating_sub(room.steps).max(1);
     room.step.saturating_mul(more.into())
 }
 
-/// Tells whether the next saves fit, and leaves the trainer's number of steps as the user set it where more would not.
+/// Reports whether the next saves fit, and keeps the user's number of retained steps if more would not fit.
 pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
     if room.step == 0 || !policy.recovery {
         return Vec::new();
@@ -73,7 +73,7 @@ mod tests {
             step: 10 << 30,
             steps,
         };
-        // 2 and 2 more, and the one that is written, with 2 there: 30 GiB.
+        // 2 steps, 2 more and the one being written, with 2 on disk: 30 GiB.
         let (words, raise) = told(room(30 << 30, 2), Some(2));
         assert!(
             words[0].starts_with("disk: a step takes 10.0 GiB, and up to 5 stand at once"),
@@ -89,7 +89,7 @@ mod tests {
         let (words, raise) = told(room(9 << 30, 2), Some(2));
         assert!(words[1].starts_with("disk_short: "), "{words:?}");
         assert_eq!(raise, 0);
-        // Steps that stand there already need no room again, but the next one does.
+        // Existing steps need no more space, but the next one does.
         let (words, _) = told(room(11 << 30, 9), Some(2));
         assert!(words[0].starts_with("disk: "), "{words:?}");
     }
@@ -103,7 +103,7 @@ mod tests {
         };
         assert!(told(room(25 << 30), None).0[0].contains("room for 2 more"));
         assert!(told(room(15 << 30), None).0[0].starts_with("disk_short: "));
-        // Nothing is known before the first save.
+        // Step sizes are unknown before the first save.
         let first = SaveSpace {
             free: 1,
             step: 0,

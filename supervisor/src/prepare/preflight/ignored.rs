@@ -1,4 +1,4 @@
-//! Settings that a user made, and that mean nothing for a command of which no steps are known.
+//! Settings that have no effect for a command without known steps.
 
 use crate::error::CliError;
 use crate::prepare::request::PrepareRequest;
@@ -25,10 +25,10 @@ const OF_STEPS: [&str; 16] = [
     "deadline",
     "multi_host",
 ];
-/// How long a plain command has to live so that its retries are counted anew: this much of it counts.
+/// A fraction of this setting is how long a plain command must run to reset its retries.
 const LIVED: &str = "stall.minimum";
 
-/// Refuses a wish for a step where none is known.
+/// Refuses `--from` if no steps are known.
 pub(super) fn check_from(request: &PrepareRequest, kind: TrainerKind) -> Result<(), CliError> {
     match request.from {
         Some(step) if !adapter(kind).has_steps() => Err(CliError::usage(format!(
@@ -39,7 +39,6 @@ pub(super) fn check_from(request: &PrepareRequest, kind: TrainerKind) -> Result<
     }
 }
 
-/// Words to be said of them, before the launch.
 pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     if adapter(kind).has_steps() {
         return never(settings);
@@ -71,14 +70,14 @@ pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     out
 }
 
-/// A limit that a person took away.
+/// Limits that the user disabled.
 fn never(settings: &Settings) -> Vec<String> {
     let is_off = settings.stall.hard == HardLimit::Never;
     let note = "stall.hard is never: an attempt whose processes compute without getting on may run for ever";
     is_off.then(|| note.to_owned()).into_iter().collect()
 }
 
-/// The origin of what nobody set.
+/// The origin of a value that the user did not set.
 const DEFAULT: &str = "default of supervise";
 
 #[cfg(test)]

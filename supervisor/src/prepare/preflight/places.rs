@@ -1,4 +1,4 @@
-//! Places that a run writes to: whose they are, and whether they can be used.
+//! Checks the directories that a run writes to: their owner, and whether they can be used.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -11,13 +11,13 @@ use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;
 
-/// Longest note of whose a run directory is.
+/// Longest owner file of a run directory, in bytes.
 const OWNER_LIMIT: u64 = 1 << 20;
-/// The journal's reserve and what a term writes at once.
+/// The journal's reserve plus what a term writes at once, in bytes.
 const JOURNAL_SPACE: u64 = 2 << 20;
 
-/// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
-/// is one whose file system is not mounted.
+/// Reports a run that this machine started before and whose files are gone: an empty root looks like a fresh start, but its file
+/// system may just not be mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
     let file = listed_file(run).filter(|_| !path_access::exists(run_dir))?;
     let before = RegisteredRun::read(&file).map(|listed| listed.run_dir);
@@ -31,14 +31,14 @@ pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
     })
 }
 
-/// A run directory that was set by hand must not be another run's: its journal would be put out of the way.
+/// A run directory that was set explicitly must not belong to another run, whose journal would be moved away.
 pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliError> {
     #[derive(serde::Deserialize)]
     struct RunDirOwner {
         run: RunId,
         root: Option<Utf8PathBuf>,
     }
-    // In the usual place it stands in the root, and a copied or moved root is another matter.
+    // In its default location it is inside the root, where a copied or moved root is handled separately.
     if run_dir.file_name() == Some(RUN_DIR_NAME) {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
     }
 }
 
-/// A root that cannot be written to is told before a GPU is touched.
+/// Refuses a root that is not writable, before a GPU is used.
 pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
     let here = path_access::nearest(root);
     path_access::may_write(here).map_err(|e| not_writable(root, here, &e))
@@ -76,7 +76,7 @@ fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -
     ))
 }
 
-/// Creates the root and writes a file in it: what [`check_writable`] only supposes.
+/// Creates the root and writes a file in it, which [`check_writable`] only predicts.
 ///
 /// # Errors
 /// The file system refuses.
@@ -84,7 +84,6 @@ pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
     path_access::make(root).map_err(|e| not_writable(root, root, &e))
 }
 
-/// The journal must fit.
 pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
     let here = path_access::nearest(run_dir);
     path_access::free(here).map_or(Ok(()), |free| enough(run_dir, here, free))
@@ -100,12 +99,12 @@ fn enough(run_dir: &Utf8Path, here: &Utf8Path, free: u64) -> Result<(), CliError
     .hint("free some space, or set supervisor.run_dir to another file system"))
 }
 
-/// A step that the configuration names has to be there when the run is taken into care.
+/// Checks that the step named by the configuration exists when the run is adopted.
 pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<(), CliError> {
     let ResumeIntent::Path { path, .. } = &out.resume else {
         return Ok(());
     };
-    // Later the wish may be fulfilled long since, and its step gone.
+    // Afterwards the step may have been used and deleted.
     if path_access::exists(&run_dir.join("run.id")) || path_access::is_dir(path) {
         return Ok(());
     }

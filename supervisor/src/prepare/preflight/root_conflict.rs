@@ -1,4 +1,4 @@
-//! What should not be done unasked: a second root for one file.
+//! Refuses a second checkpoint root for one file.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -8,8 +8,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{TrainerAdapter, UserPart, adapter};
 
-/// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
-/// working directory, most likely. Starting from nothing there would look like a resume.
+/// Refuses a root without steps if the same file was run with another root that has steps. Usually the root is relative and the
+/// working directory has changed; starting at step 0 there would look like a resume.
 ///
 /// # Errors
 /// Names the other root.
@@ -46,7 +46,6 @@ pub(super) fn check_other_root(
     }
 }
 
-/// Returns true if there are directories of steps in a root.
 fn has_steps(trainer: &dyn TrainerAdapter, root: &Utf8Path) -> bool {
     let Some(prefix) = trainer.step_prefix() else {
         return false;
@@ -54,12 +53,12 @@ fn has_steps(trainer: &dyn TrainerAdapter, root: &Utf8Path) -> bool {
     path_access::names(root, prefix, 1).is_ok_and(|names| !names.is_empty())
 }
 
-/// Configuration file and root of every run that is listed.
+/// Configuration file and root of every listed run.
 fn entries() -> impl Iterator<Item = (Utf8PathBuf, Utf8PathBuf)> {
     listed_runs().into_iter().filter_map(|l| Some((l.config?, l.root?)))
 }
 
-/// If the user's name is a part of the root, the same file would begin anew under another one.
+/// Refuses to start at step 0 if the user's name is part of the root and the file was run under another name.
 pub(super) fn check_other_user(
     d: &DiscoveredCommand,
     out: &ReadOutput,
@@ -91,7 +90,7 @@ pub(super) fn check_other_user(
     }
 }
 
-/// The same script was started with a root that differs only in its numbers, which holds steps, while this one holds none.
+/// Refuses a root without steps if the same script was started with a root that has steps and differs only in its numbers.
 pub(super) fn check_moved_root(
     d: &DiscoveredCommand,
     out: &ReadOutput,

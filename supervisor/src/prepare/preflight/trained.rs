@@ -1,4 +1,4 @@
-//! Runs whose scripts were seen to train into the checkpoint root of this one: their leases do not stand there.
+//! Runs whose scripts were seen to train into this run's checkpoint root; their leases are stored elsewhere.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -7,7 +7,7 @@ use supervise_core::id::RunId;
 use supervise_host::guard::trainers::trainers_beside;
 use supervise_trainers::registry;
 
-/// The run of this user on this machine that trains into a directory, as its interpreters told; `own` is left out.
+/// This user's run on this machine that trains into a directory, according to its interpreters; not `own`.
 pub fn trains_into(root: &Utf8Path, own: Option<&RunId>) -> Option<RunId> {
     let root = path_access::canonical(root).unwrap_or_else(|_| root.to_owned());
     let beside = trainers_beside(own).into_iter();
@@ -15,7 +15,7 @@ pub fn trains_into(root: &Utf8Path, own: Option<&RunId>) -> Option<RunId> {
     there.next().map(|other| other.run)
 }
 
-/// Refuses a root that a living run trains into.
+/// Refuses a root into which a running run trains.
 pub(super) fn check(root: &Utf8Path, own: &RunId) -> Result<(), CliError> {
     match trains_into(root, Some(own)) {
         Some(run) => Err(

@@ -1,4 +1,4 @@
-//! Command to start instead where a run would save nothing.
+//! Proposes a command that saves for a run that would save nothing.
 
 use crate::prepare::discovery::{DiscoveredCommand, longest_step, starts};
 use crate::render::proposed;
@@ -6,12 +6,12 @@ use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::id::Ms;
 use supervise_trainers::TrainerAdapter;
 
-/// Between two saves that are proposed, in milliseconds: what a crash costs, against what a save costs.
+/// Time between two proposed saves, in ms: a compromise between the cost of a crash and of a save.
 const BETWEEN: u64 = 30 * 60 * 1000;
-/// Steps between saves where nothing is known of their length.
+/// Steps between saves if the length of a step is unknown.
 const USUAL: u64 = 10;
 
-/// The command that would save, where the configuration is refused for its number of steps between saves.
+/// The command that would save, if the configuration is refused because of its save interval.
 pub(super) fn proposal(
     d: &DiscoveredCommand,
     problems: &[ConfigError],

@@ -1,7 +1,7 @@
-//! The trainer's own answer: its configuration, composed by the interpreter that will run it.
+//! Asks the trainer for its configuration, composed by the interpreter that will run it.
 //!
-//! Asked where no table here knows its release, its configuration or its entry point, and only by commands that would run its code
-//! anyway. What it said last is kept without secrets in this user's state directory, for the commands that only look.
+//! Used if no table here knows its release, configuration or entry point, and only by commands that would run its code anyway. The
+//! last answer is stored without secrets in this user's state directory, for read-only commands.
 
 use super::{identity, root_of, understand_with};
 use crate::control;
@@ -24,14 +24,13 @@ use supervise_trainers::read::ReadOutput;
 use supervise_trainers::rehearsal::parsed;
 use supervise_trainers::{Asks, TrainerAdapter};
 
-/// Variables that decide which files are imported, beside the interpreter itself.
+/// Variables that decide which files are imported, besides the interpreter itself.
 const IMPORTS: [&str; 3] = ["PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"];
-/// The way out where nothing is known.
 const PLAIN: &str = "--set supervisor.trainer=plain supervises it as it is";
-/// Answers that are kept.
+/// Maximum number of stored answers.
 const KEPT: usize = 64;
 
-/// The trainer's own part, asked of the trainer where it has to be.
+/// Reads the trainer's part, asking the trainer if necessary.
 pub(super) fn read(
     d: &DiscoveredCommand,
     trainer: &dyn TrainerAdapter,
@@ -48,7 +47,7 @@ pub(super) fn read(
     let left_out = d.sources.left_out();
     let asking = d.sources.request.asking && left_out.is_none();
     let tree = match kept {
-        // Workers that wait for a supervisor do not wait for a question.
+        // Workers that wait for a supervisor must not wait for a question.
         Some(tree) if !asking || run_of(d, version, &tree).is_some_and(|run| control::guard_lives(&run)) => tree,
         _ if left_out.is_some() => {
             let why = left_out.unwrap_or_default();
@@ -68,7 +67,7 @@ pub(super) fn read(
         _ => match asked(d, &asks, &question) {
             Ok(tree) => {
                 let text = redacted_yaml(&tree.root);
-                // Where the root holds a secret, what is kept would be of another run.
+                // If the root contains a secret, the stored answer would describe another run.
                 if parsed(&text).and_then(|kept| run_of(d, version, &kept)) == run_of(d, version, &tree) {
                     keep(file.as_deref(), &text);
                 }
@@ -86,7 +85,7 @@ pub(super) fn read(
                     }
                     None => format!("`{call}` does not compose its configuration: {}", complaint.text),
                 };
-                // One who wants no resume may start what we cannot read; one who could not be asked said nothing.
+                // Without resume, even an unreadable configuration may be started; a failed question says nothing.
                 return match first {
                     Ok(mut out) if !complaint.is_answer || !d.sources.settings.recovery => {
                         let told = format!("{}, and it was asked itself: {text}", asks.why);
@@ -104,7 +103,6 @@ pub(super) fn read(
     Ok(out)
 }
 
-/// The run that this configuration is of.
 fn run_of(d: &DiscoveredCommand, version: Option<&str>, tree: &ConfigTree) -> Option<RunId> {
     let out = understand_with(d, version, Some(tree), &mut |_| ()).ok()?;
     let cwd = &d.sources.cwd;
@@ -112,7 +110,7 @@ fn run_of(d: &DiscoveredCommand, version: Option<&str>, tree: &ConfigTree) -> Op
     Some(identity::run_id(out.kind, root.as_deref(), cwd, &out.command))
 }
 
-/// Input that is read without an answer, with why there is none; `error`: what is said of a reading that failed.
+/// Reads the input without an answer, with the reason; `error`: the message of a reading that failed.
 fn without(
     first: Result<ReadOutput, CliError>,
     asks: &Asks,
@@ -125,7 +123,7 @@ fn without(
     Ok(out)
 }
 
-/// What is said where nobody was asked: what is wrong with the user's own file stays as it is.
+/// The error if the trainer was not asked; problems in the user's own file are reported unchanged.
 fn unknown(d: &DiscoveredCommand, first: CliError, until: &str) -> CliError {
     let names_unknown = d.sources.composed.as_ref().is_some_and(|c| !c.unknown.is_empty());
     match names_unknown {
@@ -137,7 +135,6 @@ fn unknown(d: &DiscoveredCommand, first: CliError, until: &str) -> CliError {
     }
 }
 
-/// The call that was asked.
 fn shown(d: &DiscoveredCommand, asks: &Asks) -> String {
     let call = if d.call().is_empty() { &asks.command } else { d.call() };
     one_line(&shown_command(call), 200)
@@ -149,10 +146,10 @@ fn environment_of(d: &DiscoveredCommand) -> BTreeMap<String, String> {
     env
 }
 
-/// Returns true if it will answer, as far as its file tells.
+/// Returns true if it will answer, judging by its file.
 fn answers(asks: &Asks, question: &InterpreterProbe) -> bool {
     asks.only_if.as_ref().is_none_or(|(module, word)| {
-        // Where it is not found, the launch would fail as well: what Python says of that is told.
+        // If the file is not found, the launch would fail too: report what Python says.
         question.source_of(module).is_none_or(|text| text.contains(word))
     })
 }
@@ -169,7 +166,7 @@ fn asked(d: &DiscoveredCommand, asks: &Asks, question: &InterpreterProbe) -> Res
     question.compose(&asks.words)
 }
 
-/// Key of the kept answer: by the call, the packages, and what decides which files are imported.
+/// Key of the stored answer: the call, the packages, and what decides which files are imported.
 fn file_of(
     d: &DiscoveredCommand,
     asks: &Asks,
@@ -200,7 +197,7 @@ fn kept(file: &Utf8Path) -> Option<ConfigTree> {
     parsed(std::str::from_utf8(&bytes).ok()?)
 }
 
-/// Keeps an answer. One that cannot be kept is asked for again.
+/// Stores an answer; one that cannot be stored is asked for again.
 fn keep(file: Option<&Utf8Path>, text: &str) {
     if let Some((file, dir)) = file.and_then(|file| Some((file, file.parent()?)))
         && own_place(dir)
@@ -218,7 +215,7 @@ fn forget_older(dir: &Utf8Path) {
         .collect();
     all.sort();
     for (_, path) in all.iter().rev().skip(KEPT) {
-        // One that stays is found, or forgotten next time.
+        // One that remains is found, or removed next time.
         let _ = fs::remove_file(path);
     }
 }

@@ -1,4 +1,4 @@
-//! Name of this run: its identity, its checkpoint root, its run directory.
+//! Names a run: its identity, checkpoint root and run directory.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -13,7 +13,7 @@ use supervise_trainers::TrainerAdapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::adapters;
 
-/// A run's identity: trainer and root; for a plain command the working directory and the command.
+/// A run's identity: trainer and root; for a plain command, working directory and command.
 #[must_use]
 pub(super) fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &[String]) -> RunId {
     let text = match root {
@@ -23,14 +23,14 @@ pub(super) fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path,
     RunId(format!("{:016x}", fnv64(text.as_bytes())))
 }
 
-/// The identity of a run that stands at a root, for each trainer it may be of.
+/// The identities of a run with this root, one for each possible trainer.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
     let kinds = adapters().filter(|a| a.has_steps()).map(TrainerAdapter::kind);
     kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
 }
 
-/// Place of generations, with all links followed as in the root's own path.
+/// Directory of generations, with all links resolved as in the root's own path.
 pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
     let SavePolicy::InPlace(place) = &mut out.saves else {
         return Ok(None);
@@ -39,7 +39,6 @@ pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliErro
     Ok(Some(place.store.clone()))
 }
 
-/// Place where the journal and the attempts go.
 pub(super) fn run_dir(
     settings: &Settings,
     root: Option<&Utf8Path>,
@@ -53,7 +52,7 @@ pub(super) fn run_dir(
         (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
         (None, None) => {
             let plain = |dir: Utf8PathBuf| dir.join("plain").join(&run.0);
-            // It may have begun in another environment.
+            // It may have been started in another environment.
             let begun = state_dirs().into_iter().map(plain).find(|dir| path_access::exists(dir));
             begun.or_else(|| state_dir().map(plain)).ok_or_else(|| {
                 CliError::environment("there is no place of this user's own for the journal: XDG_STATE_HOME and HOME are not set, and in /tmp a directory of that name is somebody else's")

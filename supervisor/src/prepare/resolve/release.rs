@@ -1,4 +1,4 @@
-//! Release of the trainer that would run: what the settings say, else what the command's own interpreter says.
+//! The trainer release that would run: by the settings, or else by the command's own interpreter.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -12,7 +12,7 @@ use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{adapter, registry};
 
 impl TrainerRelease {
-    /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.
+    /// Finds out the release. A failure is only noted: less is known without a version.
     pub(super) fn of(d: &DiscoveredCommand, package: &str) -> Self {
         if let Some(version) = &d.sources.settings.trainer_version {
             return Self {
@@ -41,7 +41,7 @@ impl TrainerRelease {
         }
     }
 
-    /// Refuses a call of a module that the package surely does not have: its folder is there, and no file of that name in it.
+    /// Refuses a call of a module that the package does not contain: its directory exists without such a file.
     ///
     /// # Errors
     /// There is no such module.
@@ -68,7 +68,7 @@ impl TrainerRelease {
         .hint("or activate the environment of the release that is meant"))
     }
 
-    /// Notes for a person about it before the launch.
+    /// A note about the release, shown before the launch.
     pub(in crate::prepare) fn note(&self, out: &ReadOutput) -> Option<String> {
         let why = self
             .why
@@ -81,8 +81,7 @@ impl TrainerRelease {
     }
 }
 
-/// Refuses a launch whose trainer is surely not there: the interpreter that would run it was asked, in the directory and the
-/// environment of the launch.
+/// Refuses a launch whose trainer is not installed, as its interpreter reported in the directory and environment of the launch.
 ///
 /// # Errors
 /// The trainer cannot be imported.
@@ -113,7 +112,7 @@ fn is_module_of(command: &[String], package: &str) -> bool {
     module_of(command, package).is_some()
 }
 
-/// The module of this package that an interpreter, or torchrun, is told to run.
+/// The module of this package that an interpreter or torchrun is to run.
 fn module_of<'a>(command: &'a [String], package: &str) -> Option<&'a str> {
     let program = command.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
     let here = program == "torchrun" || program.starts_with("python");
@@ -130,7 +129,7 @@ fn module_of<'a>(command: &'a [String], package: &str) -> Option<&'a str> {
 /// Asks the interpreter of a configuration's command.
 ///
 /// # Errors
-/// Why it said nothing, in words.
+/// Why it did not answer.
 pub fn asked(d: &DiscoveredCommand) -> Result<PythonInfo, String> {
     asked_of(d, package(d))
 }
@@ -142,7 +141,7 @@ fn asked_of(d: &DiscoveredCommand, package: &str) -> Result<PythonInfo, String> 
     }
 }
 
-/// The package that decides over this configuration, or the usual one.
+/// The package that determines this configuration, or the default one.
 #[must_use]
 pub fn package(d: &DiscoveredCommand) -> &'static str {
     let found = registry::detect(d.call(), d.sources.composed.as_ref());
@@ -157,12 +156,12 @@ fn ask(d: &DiscoveredCommand, package: &str) -> Result<PythonInfo, String> {
         words => words,
     };
     let mut env = crate::environment::with(&d.sources.settings.env);
-    // What a script has activated before its call.
+    // Variables that a script set before its call.
     env.extend(d.learnt.iter().flat_map(|l| l.env.clone()));
     interpreter::ask(command, d.call_cwd(), &env, package)
 }
 
-/// Returns true if where the checkpoints are follows from a default, which releases may set otherwise.
+/// Returns true if a default, which may differ between releases, decides where the checkpoints are.
 pub(super) fn root_is_default(out: &ReadOutput, named: Option<&Utf8Path>) -> bool {
     let is_default = |key: &&str| {
         out.tree

@@ -1,4 +1,4 @@
-//! Files of configuration: read with limits, composed as Hydra would.
+//! Configuration files: read with limits, and composed as Hydra does.
 
 use super::trust::FileTrust;
 use crate::error::CliError;
@@ -13,7 +13,7 @@ use supervise_host::ownership::PathTrust;
 use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
 
-/// Names that are looked at in a folder of options.
+/// Maximum number of names read in a directory of options.
 const ENTRIES: usize = 10_000;
 
 /// The text of a file that may be missing.
@@ -31,7 +31,6 @@ fn read_judged_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, 
     }
 }
 
-/// Reads a file that `--settings` names.
 pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliError> {
     read_text(path).map_err(|e| match e {
         ConfigReadError::Io(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -45,19 +44,18 @@ pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliE
     })
 }
 
-/// A file that is read because of its name, and whether we may act by it: nobody gave it to us, and what is no file is a mistake.
+/// Reads an optional regular file that is found by its name, and whether it may be trusted. Anything else of that name is an error.
 pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
     match path_access::kind(path) {
         Ok(PathKind::Other) => Err(CliError::config(format!(
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
         .hint("settings are read from a file of this name: rename what stands there")),
-        // Other faults of it are told in the same words as ever.
+        // Other problems get the usual messages.
         _ => read_judged_if_there(path),
     }
 }
 
-/// Why a configuration's file gave no text.
 #[derive(Debug)]
 enum ConfigReadError {
     Io(io::Error),
@@ -111,7 +109,7 @@ fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), ConfigReadError> {
     }
 }
 
-/// Reads the user's YAML, with the configurations beside it that its defaults list names. `trust` hears whose they are.
+/// Reads the user's YAML, with the configurations next to it that its defaults list names. `trust` records their owners.
 pub(super) fn compose_file(
     path: &Utf8Path,
     command: &[String],
@@ -123,7 +121,7 @@ pub(super) fn compose_file(
             "standard input is not read: the trainer's YAML has to be a file",
         ));
     }
-    // What cannot be read is told in full; the loader only says that something is missing.
+    // Report an unreadable file in full; the loader would only say that something is missing.
     let (text, whose) = read_text(path).map_err(|e| e.told(path))?;
     trust.named(path, Ok(whose));
     let dir = path.parent().unwrap_or(Utf8Path::new(""));
@@ -137,7 +135,7 @@ pub(super) fn compose_file(
     Ok(compose(&loader, name, &groups)?)
 }
 
-/// Choices of groups on the command line whose options stand beside the user's YAML.
+/// Group choices on the command line whose options are next to the user's YAML.
 fn group_choices(
     loader: &SiblingConfigs<'_>,
     command: &[String],
@@ -146,14 +144,14 @@ fn group_choices(
     let mut out = Vec::new();
     let from_command = command.iter().filter(|w| !w.starts_with('-') && w.contains('='));
     for text in from_command.chain(set) {
-        // What is no override is somebody else's word; the trainer's reader judges the rest.
+        // Other arguments are not overrides; the trainer's reader judges them.
         let Ok(change) = hydra::parse(text) else { continue };
         out.extend(change.as_group(|group| loader.is_group(group))?);
     }
     Ok(out)
 }
 
-/// Configurations beside the user's YAML; the trainers' own are known by name.
+/// Configurations next to the user's YAML; the trainers' own are known by name.
 struct SiblingConfigs<'a> {
     dir: &'a Utf8Path,
     primary: (&'a str, &'a Utf8Path, &'a str),
@@ -187,7 +185,7 @@ impl ConfigLoader for SiblingConfigs<'_> {
             Err(ConfigReadError::Io(e))
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
             {
-                // A group that stands here is the user's; any other may be the installation's.
+                // A group that exists here is the user's; any other may be the installation's.
                 let is_own = || adapters().any(|a| a.own_configs().contains(&config));
                 Ok(match config.split_once('/') {
                     Some((group, _)) if path_access::is_dir(&self.dir.join(group)) => LoadResult::Missing,

@@ -1,4 +1,4 @@
-//! Sources of settings: files in their places, our block, the environment, flags.
+//! Sources of settings: files, our block, the environment and flags.
 
 use super::files;
 use super::trust::{FileTrust, named_files};
@@ -16,14 +16,13 @@ use supervise_core::rulebook::failure_line;
 use supervise_core::rulebook::taxonomy::{FailureClass, rows};
 use supervise_trainers::registry::FRAMEWORKS;
 
-/// The file of the machine.
 const MACHINE: &str = "/etc/supervise/config.yaml";
-/// The file beside the trainer's.
+/// The settings file next to the trainer's.
 const BESIDE: &str = "supervise.yaml";
 
 type Flags = Vec<(String, String)>;
 
-/// `--set supervisor.key=value` is ours, everything else the trainer's.
+/// Separates `--set supervisor.key=value`, which is ours, from the trainer's.
 pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError> {
     let (mut flags, mut rest) = (Vec::new(), Vec::new());
     for text in set {
@@ -42,7 +41,7 @@ pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError
     Ok((flags, rest))
 }
 
-/// An override of the trainer's that is a setting of ours was meant for us: taken for the trainer's it would change nothing, or end it.
+/// Refuses a trainer override that is one of our settings without its prefix: the trainer would ignore it or fail.
 pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(), CliError> {
     for text in set {
         let Some((key, _)) = text.split_once('=') else { continue };
@@ -62,8 +61,8 @@ pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(
     Ok(())
 }
 
-/// Lays all sources over each other. A file that `--settings` names is read in place of the one beside the trainer's; if it is one of
-/// the general files, it keeps its place.
+/// Merges all sources. A file given with `--settings` replaces the one next to the trainer's YAML; if it is one of the general
+/// files, it keeps its rank.
 pub(super) fn load(
     beside: &Utf8Path,
     trainer_file: Option<&Utf8Path>,
@@ -114,7 +113,7 @@ pub(super) fn load(
     Ok(settings)
 }
 
-/// Reads a settings file that nobody named, if it is there and counts.
+/// Reads a settings file that was not named, if it exists and is trusted.
 fn read_unnamed(path: &Utf8Path, takes_flag: bool, trust: &mut FileTrust) -> Result<Option<String>, CliError> {
     let Some((text, whose)) = files::read_regular_if_there(path)? else {
         return Ok(None);
@@ -123,7 +122,7 @@ fn read_unnamed(path: &Utf8Path, takes_flag: bool, trust: &mut FileTrust) -> Res
     Ok(Some(text))
 }
 
-/// Reads a file that `--settings` names, whoever's it is.
+/// Reads a file given with `--settings`, whoever owns it.
 fn read_named(path: &Utf8Path, trust: &mut FileTrust) -> Result<String, CliError> {
     let (text, whose) = files::read_settings(path)?;
     trust.named(path, Ok(whose));
@@ -131,7 +130,7 @@ fn read_named(path: &Utf8Path, trust: &mut FileTrust) -> Result<String, CliError
     Ok(text)
 }
 
-/// The first example that a rule does not know as a line of a log, or the first look-alike that it does.
+/// The first example that a rule does not match, or the first look-alike that it does.
 fn tried_in_vain(rule: &UserRule) -> Option<(&str, bool)> {
     let line = failure_line::FailureLine {
         pattern: rule.pattern.clone(),
@@ -150,7 +149,7 @@ fn tried_in_vain(rule: &UserRule) -> Option<(&str, bool)> {
     all.find(|(text, should)| is_known(text) != *should)
 }
 
-/// The classes that the user's rules name are there, and the answer to each is said once.
+/// Checks that the classes in the user's rules exist, and that each has one policy.
 fn check_rules(settings: &Settings) -> Result<(), CliError> {
     for rule in &settings.rules {
         let class = &rule.class;
@@ -239,7 +238,7 @@ fn no_such_class(key: &str, class: &str, settings: &Settings) -> CliError {
     ))
 }
 
-/// Memory for proofs outside of a run, in bytes: the settings of the machine and the user, and the environment.
+/// Memory for proofs outside of a run, in bytes: from the settings of the machine and the user, and the environment.
 ///
 /// # Errors
 /// A settings file or variable that cannot be read.
@@ -260,12 +259,12 @@ pub fn proof_memory() -> Result<u64, CliError> {
     Ok(settings.proof.memory)
 }
 
-/// Settings files that count for every run, lowest first.
+/// Settings files that apply to every run, lowest priority first.
 fn general() -> impl Iterator<Item = Utf8PathBuf> {
     [Some(Utf8PathBuf::from(MACHINE)), user_file()].into_iter().flatten()
 }
 
-/// `SUPERVISE_…` variables. Others are nobody's business here.
+/// The `SUPERVISE_…` variables.
 fn environment() -> Vec<(String, String)> {
     let ours = |(name, _): &(String, String)| name.starts_with("SUPERVISE_");
     crate::environment::own().into_iter().filter(ours).collect()

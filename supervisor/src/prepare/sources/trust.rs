@@ -1,5 +1,5 @@
-//! Whether we act by a file that a run is prepared from: settings that nobody named count only if they are ours, and who only looks
-//! starts no program that another user's file names.
+//! Whether a file may be acted on: a settings file that was not named counts only if it is ours, and a read-only command starts no
+//! program that another user's file names.
 
 use crate::error::CliError;
 use crate::path_access;
@@ -13,19 +13,19 @@ use std::sync::{Mutex, PoisonError};
 use supervise_host::ownership::{DistrustReason, PathDistrust, PathTrust};
 use supervise_host::system::effective_user;
 
-/// Whose the files are that were read.
+/// The owners of the files that were read.
 #[derive(Debug, Clone, Default)]
 pub struct FileTrust {
-    /// Settings files that were read, lowest first.
+    /// Settings files that were read, lowest priority first.
     pub settings: Vec<Utf8PathBuf>,
-    /// What a person should know of them.
+    /// Notes about them for the user.
     pub notes: Vec<String>,
-    /// The first of all files that another user wrote, or could have.
+    /// The first file that another user wrote or could have written.
     pub distrusted: Option<String>,
 }
 
 impl FileTrust {
-    /// Remembers a file that a person named. Whoever runs it wants what it says; whoever only looks need not.
+    /// Records a file that the user named. A command that launches follows it; a read-only command need not.
     pub(super) fn named(&mut self, path: &Utf8Path, trust: std::io::Result<PathTrust>) {
         let why = match trust {
             Ok(trust) => trust.refusal().map(|refused| refused.to_string()),
@@ -36,7 +36,7 @@ impl FileTrust {
         }
     }
 
-    /// Lets a settings file count that nobody named.
+    /// Accepts a settings file that was not named.
     ///
     /// # Errors
     /// Another user wrote it, or could have.
@@ -65,7 +65,7 @@ impl FileTrust {
         (!names.is_empty()).then(|| format!("settings are read from {}", names.join(", ")))
     }
 
-    /// Says the notes at once, unless the command shows them in its own place.
+    /// Prints the notes at once, unless the command shows them itself.
     pub(super) fn tell(&self, request: &PrepareRequest) {
         if !request.shows_notes {
             self.notes.iter().for_each(|note| tell_once(note));
@@ -73,7 +73,7 @@ impl FileTrust {
     }
 }
 
-/// The reason that a command which only looks starts no program: it is said once.
+/// Why a read-only command starts no program; reported once.
 pub(super) fn left_out(trust: &FileTrust, request: &PrepareRequest) -> Option<String> {
     let why = trust.distrusted.as_ref().filter(|_| !request.acts)?;
     let text = format!(
@@ -85,7 +85,7 @@ pub(super) fn left_out(trust: &FileTrust, request: &PrepareRequest) -> Option<St
     Some(text)
 }
 
-/// A note for whoever runs what another user wrote.
+/// A warning about running what another user wrote.
 pub(super) fn warning(trust: &FileTrust, request: &PrepareRequest) -> Option<String> {
     let why = trust.distrusted.as_ref().filter(|_| request.acts)?;
     Some(format!(
@@ -93,7 +93,7 @@ pub(super) fn warning(trust: &FileTrust, request: &PrepareRequest) -> Option<Str
     ))
 }
 
-/// The script of a command that another user wrote, or could have, in words.
+/// The script of a command, if another user wrote it or could have, as text.
 pub(super) fn distrusted_script(words: &[String], cwd: &Utf8Path) -> Option<String> {
     let mut files = words
         .iter()
@@ -105,7 +105,7 @@ pub(super) fn distrusted_script(words: &[String], cwd: &Utf8Path) -> Option<Stri
     })
 }
 
-/// `--settings`, as paths that can be compared; a directory of the file system may have several names.
+/// The `--settings` paths in comparable form; a directory may have several names.
 pub(super) fn named_files(request: &PrepareRequest) -> Result<Vec<Utf8PathBuf>, CliError> {
     let cwd = cwd()?;
     let named = request.settings.iter().flatten();
@@ -136,7 +136,7 @@ fn command(words: &[&str]) -> String {
     shown_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
 }
 
-/// The command that was given, with `--settings`.
+/// The given command, with `--settings`.
 fn accepting(path: &Utf8Path) -> Vec<String> {
     let given = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     with_settings(given.collect(), path)
@@ -188,7 +188,7 @@ mod tests {
         assert!(first.as_ref().is_some_and(|why| why.contains("/x")), "{first:?}");
         trust.named(Utf8Path::new("/y"), Err(std::io::ErrorKind::NotFound.into()));
         assert_eq!(trust.distrusted, first);
-        // Whoever acts has named it.
+        // A command that launches has named the file.
         let acts = PrepareRequest {
             acts: true,
             shows_notes: true,

@@ -1,4 +1,4 @@
-//! The file that a trainer is given which refuses a key that it does not know: its YAML without our block.
+//! A copy of the YAML without our block, for a trainer that rejects unknown keys.
 
 use crate::error::CliError;
 use crate::prepare::discovery::DiscoveredCommand;
@@ -11,7 +11,7 @@ use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
 
-/// The copy that this run is given, where its file has a block of ours; the command then names it.
+/// The copy for this run, if its file has a block of ours; the command then names it.
 pub(super) fn copy(
     d: &DiscoveredCommand,
     out: &ReadOutput,

@@ -1,4 +1,4 @@
-//! The hash that makes a configuration another one.
+//! The hash that tells whether a configuration changed.
 
 use crate::path_access;
 use crate::prepare::discovery::DiscoveredCommand;
@@ -7,18 +7,17 @@ use supervise_core::id::fnv64;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::started_file::started_file;
 
-/// Bytes of a script that count.
+/// Number of bytes of a script that are hashed.
 const SCRIPT: u64 = 1 << 20;
 
-/// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
-/// remembered failures.
+/// Hashes what the trainer is given, its release, and trusted globals: another hash resets remembered failures.
 pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Option<&str>) -> u64 {
     let mut text = version.map_or_else(String::new, |v| format!("version {v}\0"));
     for (path, node) in out.tree.leaves() {
         text.push_str(&path);
         text.push('\0');
         let value = supervise_config::python_str(&node.value);
-        // What a script says is known without its secrets alone where it is read back.
+        // A stored script call is known only without its secrets.
         text.push_str(&match d.learnt {
             Some(_) => supervise_config::redact(&path, &value),
             None => value,
@@ -34,7 +33,7 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
         text.push_str(word);
         text.push('\0');
     }
-    // A script that tells nothing by its words may plan more steps now.
+    // A script whose text shows nothing may plan more steps now.
     if d.learnt.is_none() && out.root.is_none() {
         let file = started_file(&out.command).map(|f| d.sources.cwd.join(f.path));
         if let Some(Ok((script, _))) = file.map(|file| path_access::read_small(&file, SCRIPT)) {
@@ -45,7 +44,7 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
     for (name, value) in &d.sources.settings.env {
         text.push_str(&format!("{name}={value}\0"));
     }
-    // Trust is an answer to a question that ended the run: the next start is not the same again.
+    // Trusting a global answers a question that ended the run, so the next start is not the same again.
     let proof = &d.sources.settings.proof;
     for name in &proof.trust_globals {
         text.push_str(&format!("trust {name}\0"));
@@ -56,7 +55,7 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
     for user in &proof.trust_owners {
         text.push_str(&format!("trust owner {user}\0"));
     }
-    // So is leave to lose a part of the state.
+    // So does permission to lose a part of the state.
     if d.sources.settings.degraded_resume == DegradedResume::ModelOnly {
         text.push_str("degraded model_only\0");
     }

@@ -1,4 +1,4 @@
-//! Settings and flags as the rules of deciding, and how the workers are started.
+//! Settings and flags as decision policy, and how the workers are started.
 
 use crate::prepare::gang;
 use crate::prepare::request::PrepareRequest;
@@ -23,7 +23,7 @@ fn ms(d: Duration) -> Ms {
     Ms(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The rules of deciding: what the settings say, this request, and what the trainer can do.
+/// The decision policy: from the settings, this request, and the trainer's abilities.
 pub(super) fn policy(s: &Settings, request: &PrepareRequest, out: &ReadOutput, call: &[String]) -> Policy {
     let said = of_settings(s);
     Policy {
@@ -120,7 +120,6 @@ fn of_settings(s: &Settings) -> Policy {
     }
 }
 
-/// The user's answers to failures.
 pub(crate) fn rules(s: &Settings) -> Changes {
     let action = |choice: &PolicyChoice| match choice {
         PolicyChoice::Relaunch => FailureAction::Relaunch,
@@ -138,7 +137,6 @@ pub(crate) fn rules(s: &Settings) -> Changes {
     said.chain(own).collect()
 }
 
-/// The user's lines that tell a failure.
 pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
     let line = |rule: &supervise_config::settings::UserRule| FailureLine {
         pattern: rule.pattern.clone(),
@@ -150,18 +148,18 @@ pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
     s.rules.iter().map(line).collect()
 }
 
-/// When Slurm ends the job that this is a part of.
+/// When Slurm ends the job of this process.
 fn slurm_end() -> Option<u64> {
     std::env::var("SLURM_JOB_END_TIME").ok()?.trim().parse().ok()
 }
 
-/// How the workers are started: what the settings say, else what the trainer's reader found out.
+/// How the workers are started: by the settings, or else by the trainer's configuration.
 pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> GangSpec {
     let launcher = match s.gang.launcher {
         LauncherChoice::Auto => out.gang.launcher,
         LauncherChoice::Driver => LauncherKind::Driver,
         LauncherChoice::Gang => LauncherKind::Gang,
-        // Refused where the trainer has none.
+        // Refused if the trainer has none.
         LauncherChoice::Ray => out.gang.launcher,
     };
     let on_each = match launcher {
@@ -206,7 +204,7 @@ fn has_gpu() -> bool {
     std::path::Path::new("/dev/nvidia0").exists()
 }
 
-/// The world size of the checkpoints. A gang that we start is what it is, whatever the configuration supposes.
+/// The world size of the checkpoints. For a gang that this program starts, its size counts, not the configuration.
 pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
     match gang.launcher {
         _ if !adapter(out.kind).has_steps() => None,
@@ -217,7 +215,7 @@ pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
     }
 }
 
-/// The user's own number of relaunches counts, unless the settings say one.
+/// Uses the user's number of relaunches in the trainer's configuration, unless the settings set one.
 pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy, notes: &mut Vec<String>) {
     let (Some(theirs), Some(key)) = (out.facts.retries, adapter(out.kind).words().retries) else {
         return;

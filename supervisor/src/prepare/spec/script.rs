@@ -1,4 +1,4 @@
-//! Facts that a launch needs of a script: the call that was learnt, and what stands in its way.
+//! What a launch needs of a script: the recorded call, and the shims.
 
 use crate::error::CliError;
 use crate::prepare::discovery::{DiscoveredCommand, shims};
@@ -9,7 +9,7 @@ use supervise_host::script::Shims;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::script_call;
 
-/// Variables by which an interpreter and what it imports are found.
+/// Variables by which an interpreter and its imports are found.
 const KEPT: [&str; 8] = [
     "PATH",
     "VIRTUAL_ENV",
@@ -21,7 +21,7 @@ const KEPT: [&str; 8] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// The call as a specification keeps it, and the links.
+/// The call as stored in a specification, and the shims.
 pub(super) fn parts(
     d: &DiscoveredCommand,
     out: &ReadOutput,
@@ -49,7 +49,7 @@ pub(super) fn parts(
     Ok((Some(learnt), Some(shims(&d.sources)?)))
 }
 
-/// The variables that a specification keeps: those that the configuration mentions, and the few that programs are found by.
+/// The variables that a specification stores: those that the configuration mentions, and those that locate programs.
 fn mentioned<'a>(env: &BTreeMap<String, String>, texts: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut names: Vec<&str> = KEPT.to_vec();
     names.extend(texts.flat_map(script_call::variables_in));

@@ -1,8 +1,8 @@
-//! Saves that hold files of another one: what can be told without a record, by the saves beside it and by times.
+//! Finds saves that contain files of another save, without a proof record: by neighboring saves and by times.
 //!
-//! Weights carry no step, so a shard of another save is as whole as the right one. What is left to go by is said as a doubt and no more:
-//! bytes that are those of the same file in another save where files written with it are not; a table that was written for another
-//! directory; a time far from that of everything else. Copies have other times, and what was not trained has the same bytes.
+//! Weights carry no step, so a shard of another save looks as whole as the right one. The remaining clues only raise doubts: bytes
+//! equal to the same file of another save although related files differ; a table written for another directory; a time far from
+//! that of all other files. Copies have other times, and untrained parts have equal bytes.
 
 mod course;
 
@@ -15,22 +15,22 @@ use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding};
 use supervise_host::io_worker::{FileSource, walk};
 
-/// Saves beside one that are compared with it, the nearest ones.
+/// Number of nearest saves to compare with.
 const BESIDE: usize = 2;
-/// Bytes compared at each of these many places of two files, and at their ends.
+/// Bytes compared at each of these many offsets of two files, and at their ends.
 const WINDOW: u64 = 16 << 10;
 const PLACES: u64 = 16;
-/// Difference allowed between the times of one save before a file is taken for another's, in nanoseconds, and how often the time of the rest.
+/// Allowed time difference within one save (ns) before a file counts as foreign, and as a multiple of the spread of the others.
 const SLACK: i64 = 60_000_000_000;
 const OFTEN: i64 = 10;
-/// Part common to ranks of Megatron.
+/// The part that all Megatron ranks share.
 const COMMON: &str = "common.pt";
 /// The table of a distributed checkpoint.
 const METADATA: &str = ".metadata";
-/// Files named one by one.
+/// Maximum number of files named individually.
 const NAMED: usize = 4;
 
-/// A save: its directory, the files of state in it, and small ones that count.
+/// A save: its directory, its state files, and small files with counters.
 struct Save {
     dir: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, FileFact>,
@@ -56,21 +56,21 @@ impl Save {
         self.dir.file_name().unwrap_or(self.dir.as_str())
     }
 
-    /// From the first to the last time, but for one file.
+    /// The earliest and the latest time, ignoring one file.
     fn times(&self, but: &Utf8Path) -> Option<(i64, i64)> {
         let times = || self.files.values().filter(|f| f.path != but).map(|f| f.mtime);
         Some((times().min()?, times().max()?))
     }
 }
 
-/// Files that each save writes anew. A common file and a place in the data may be the same in two saves.
+/// Returns true for files that each save rewrites. A common file and a data position may be equal in two saves.
 fn is_state(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let shard = name.contains("_world_size_") && name.ends_with(".pt");
     shard || name == METADATA || name.ends_with(".distcp") || name.ends_with(".safetensors")
 }
 
-/// Counters in small files. Ranks count alike, or are told: the first is enough.
+/// Returns true for small files with counters. Other ranks have equal counts or are reported: the first is enough.
 fn is_counted(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let first = name.ends_with("_rank_0.pt") && (name.starts_with("extra_state_") || name.starts_with("optim_"));
@@ -78,7 +78,7 @@ fn is_counted(path: &Utf8Path) -> bool {
     first || data || name == COMMON
 }
 
-/// Doubts about the save in a directory. `memory`: bytes that looking into its files may take.
+/// Doubts about the save in a directory. `memory`: bytes to use for reading its files.
 pub(super) fn doubts(dir: &Utf8Path, memory: u64) -> Vec<Finding> {
     let limits = InspectLimits {
         memory: usize::try_from(memory).unwrap_or(usize::MAX),
@@ -115,7 +115,7 @@ pub(super) fn doubts(dir: &Utf8Path, memory: u64) -> Vec<Finding> {
     out
 }
 
-/// Saves whose names differ in their number only, the nearest ones first.
+/// Saves whose names differ only in their number, nearest first.
 fn beside(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
     let Some((stem, own)) = dir.file_name().and_then(numbered) else {
         return Vec::new();
@@ -143,7 +143,7 @@ fn numbered(name: &str) -> Option<(&str, u64)> {
     stem.ends_with(['_', '-']).then_some((stem, number))
 }
 
-/// Files written together: in one directory, and of the same content.
+/// The group of files that were written together: one directory, one kind of content.
 fn together(path: &Utf8Path) -> (Utf8PathBuf, String) {
     let dir = path.parent().unwrap_or(Utf8Path::new("")).to_owned();
     let name = path.file_name().unwrap_or_default();
@@ -154,15 +154,14 @@ fn together(path: &Utf8Path) -> (Utf8PathBuf, String) {
     (dir, content.to_owned())
 }
 
-/// The directory that a table says it was written for. Since torch says that, each save has a number of its own in it as well.
+/// The directory for which a table was written. Torch versions that record it also give each save its own ID.
 fn written_for(dir: &Utf8Path, limits: &InspectLimits) -> Option<Utf8PathBuf> {
     let source = FileSource::open(&dir.join(METADATA)).ok()?;
     let found = inspect(FileKind::DcpMetadata, &source, limits);
     found.facts.dcp?.written_for.map(Utf8PathBuf::from)
 }
 
-/// Files that are the same in another save: all of them, or some where others are not, of the shards of one content or of a directory of
-/// other files.
+/// Files equal to another save's: all of a group, or some while others differ.
 fn same(own: &Save, other: &Save, limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let mut groups: BTreeMap<(Utf8PathBuf, String), (Vec<Utf8PathBuf>, usize)> = BTreeMap::new();
     let mut roles: BTreeMap<Utf8PathBuf, BTreeSet<bool>> = BTreeMap::new();
@@ -170,7 +169,7 @@ fn same(own: &Save, other: &Save, limits: &InspectLimits) -> Vec<(Utf8PathBuf, S
         let Some(theirs) = other.files.get(path) else { continue };
         let alike = fact.size == theirs.size && equal(&own.dir.join(path), &other.dir.join(path), fact.size);
         let key = together(path);
-        // What is random in each save does not tell whether the model was trained; a table has a number of its save.
+        // Random states do not show whether the model was trained; a table contains an ID of its save.
         if key.1 != "extra_state" && key.1 != METADATA {
             roles.entry(key.0.clone()).or_default().insert(alike);
         }
@@ -184,7 +183,7 @@ fn same(own: &Save, other: &Save, limits: &InspectLimits) -> Vec<(Utf8PathBuf, S
         let kinds = roles.get(dir);
         match content.as_str() {
             METADATA => kinds.is_some_and(|k| k.contains(&false)) && written_for(&own.dir.join(dir), limits).is_some(),
-            // Where each value has a file of its own, many are the same in every save.
+            // If each value has its own file, many are equal in every save.
             _ if differ > 0 => alike == 1 || 4 * alike <= differ,
             _ => kinds.is_some_and(|k| k.len() > 1),
         }
@@ -205,7 +204,7 @@ fn same(own: &Save, other: &Save, limits: &InspectLimits) -> Vec<(Utf8PathBuf, S
         .collect()
 }
 
-/// Returns true if two files of one length are the same at both ends and at some places between. What cannot be read is not.
+/// Returns true if two files of one length are equal at both ends and at some offsets between. An unreadable file is not equal.
 fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
     let (Ok(a), Ok(b)) = (FileSource::open(a), FileSource::open(b)) else {
         return false;
@@ -216,7 +215,7 @@ fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
         Some(bytes)
     };
     let last = len.saturating_sub(WINDOW);
-    // An archive's directory stands at its end, and holds the checksum of all its entries.
+    // An archive's directory is at its end, with the checksums of all entries.
     let places = std::iter::once(last).chain((0..PLACES).map(|n| last / PLACES * n));
     len > 0
         && places
@@ -224,7 +223,7 @@ fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
             .all(|at| matches!((read(&a, at), read(&b, at)), (Some(x), Some(y)) if x == y))
 }
 
-/// Tables of torch that say which directory they were written for, where that has the number of another save.
+/// Torch tables that were written for a directory with the number of another save.
 fn elsewhere(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let Some((stem, number)) = numbered(own.name()) else {
         return Vec::new();
@@ -233,7 +232,7 @@ fn elsewhere(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8Pa
     let told = |path: &Utf8PathBuf| {
         let inside = path.parent().unwrap_or(Utf8Path::new(""));
         let id = written_for(&own.dir.join(inside), limits)?;
-        // The directory that stood where the save's own stands now.
+        // The directory that was in the place of this save's own.
         let there = id.ancestors().nth(inside.components().count())?.file_name()?;
         let (other, n) = numbered(there)?;
         (other == stem && n != number).then(|| there.to_owned())
@@ -249,7 +248,7 @@ fn elsewhere(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8Pa
         .collect()
 }
 
-/// Files that count what no save beside this one leaves room for, or what one of them has counted, byte for byte.
+/// Files whose counters contradict the neighboring saves, or equal those of one of them byte for byte.
 fn counts(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let Some((_, number)) = numbered(own.name()) else {
         return Vec::new();
@@ -288,7 +287,7 @@ fn counted(facts: &TorchFacts) -> FileCounters {
     }
 }
 
-/// A file whose time is far from that of all others: near that of another save, or older than the rest by much more than they differ.
+/// Files whose time is far from all others: close to another save's, or much older than the rest differ among themselves.
 fn astray(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
     let mut out = Vec::new();
     for (path, fact) in own.files.iter().filter(|_| own.files.len() > 2) {
@@ -314,7 +313,7 @@ fn astray(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
             out.push((path.clone(), why));
         }
     }
-    // Where half of the files stand apart, times tell nothing.
+    // If half of the files are apart, times prove nothing.
     if 2 * out.len() > own.files.len() {
         Vec::new()
     } else {

@@ -1,4 +1,4 @@
-//! Files that belong together without being a trainer's step: DCP, Megatron's `torch_dist`, exported weights.
+//! Sets of files that are no trainer's step: DCP, Megatron's `torch_dist`, exported weights.
 
 use super::{VerifyOptions, file_view, prove};
 use crate::render::verify::{PathView, SetView};
@@ -9,7 +9,7 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_host::io_worker::walk;
 
-/// Judges the set that a directory is.
+/// Judges a directory as a set.
 pub(super) fn one(
     named: &Utf8Path,
     dir: &Utf8Path,
@@ -23,7 +23,7 @@ pub(super) fn one(
     Ok(view)
 }
 
-/// Judges one directory below another as a set.
+/// Judges a subdirectory as a set.
 pub(super) fn within(
     dir: &Utf8Path,
     place: &Utf8Path,
@@ -37,7 +37,7 @@ pub(super) fn within(
     Ok(())
 }
 
-/// Judges every set below a directory; none where there is none.
+/// Judges every set below a directory; empty if there is none.
 pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<Option<PathView>> {
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts)?;
@@ -56,7 +56,7 @@ pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'
     Ok((!view.sets.is_empty()).then_some(view))
 }
 
-/// Names and sizes of the files in one directory and below, relative to it.
+/// Names and sizes of the files in and below a directory, relative to it.
 fn sizes(facts: &[FileFact], place: &Utf8Path) -> BTreeMap<String, u64> {
     facts
         .iter()
@@ -65,7 +65,7 @@ fn sizes(facts: &[FileFact], place: &Utf8Path) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Names of entries of these kinds in the place of files that belong to the set.
+/// Names of entries of these kinds where the set should have files.
 fn misplaced(
     facts: &[FileFact],
     place: &Utf8Path,
@@ -89,7 +89,7 @@ fn misplaced(
         .collect()
 }
 
-/// Nothing was looked at of what is only linked, so nothing is said to be whole.
+/// Linked files were not read, so they are not reported as whole.
 fn link() -> Finding {
     let detail = "it is a symbolic link, which is not followed: nothing is said of the file that it leads to";
     Finding::error("symlink", Verdict::Unknown, detail)

@@ -1,4 +1,4 @@
-//! The only checkpoint of a trainer that overwrites it, or a generation of it, and the exports beside it.
+//! The only checkpoint of a trainer that overwrites it, or a generation of it, and the exports next to it.
 
 use super::{CheckpointDirKind, VerifyOptions, sets, steps};
 use crate::cli::exports;
@@ -11,7 +11,7 @@ use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_host::io_worker::{live_dir, look_at_run};
 use supervise_trainers::{ExpectedLayout, registry};
 
-/// Judges the set in a directory by what it says of itself.
+/// Judges the set in a directory by its own metadata.
 pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     // A newer build loads what its pointer names.
     let (root, dir) = (dir, live_dir(dir));
@@ -36,7 +36,7 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'
     Ok(view)
 }
 
-/// A set says more beside what was kept of the same run: parts of two saves, each whole by itself.
+/// Compares a set with the copies of the same run: it may mix two saves, each whole by itself.
 fn compare(dir: &Utf8Path, look: &VerifyOptions<'_>, view: &mut PathView) {
     let root = camino::absolute_utf8(dir).unwrap_or_else(|_| dir.to_owned());
     let place = exports::unknown_run(&root, look.memory);

@@ -1,7 +1,6 @@
-//! Steps of a trainer: a root of them, one alone, or one role.
+//! Judges a trainer's steps: a root, a single step, or a role.
 //!
-//! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
-//! names that are really there.
+//! A directory of any name is judged as a step by giving its entries a step's name; findings are reported under the real names.
 
 use super::{CheckpointDirKind, StepFamily, VerifyOptions, file_view, prove, prove_own};
 use crate::cli::target;
@@ -15,7 +14,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdic
 use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, nested_steps, read_tracker, walk};
 use supervise_trainers::{ExpectedLayout, StepTracker};
 
-/// Steps beside one that are looked at, the nearest ones.
+/// Number of nearest steps to compare with.
 const BESIDE: usize = 4;
 
 /// Judges all steps of a root, or the only one.
@@ -70,7 +69,7 @@ pub(super) fn judge(
         view.remarks
             .extend(nested_steps(dir, &|name| tracker.is_step_name(name)));
     }
-    // Oldest first: what a step counts is compared with those before it.
+    // Oldest first: a step's counters are compared with earlier ones.
     for (id, _) in tracker
         .steps()
         .into_iter()
@@ -89,7 +88,7 @@ pub(super) fn judge(
     Ok(view)
 }
 
-/// Finding about a step whose name only looks like one.
+/// The finding for a step whose name only resembles one.
 fn unlike(dir: &Utf8Path, prefix: &str) -> Option<String> {
     let name = dir.file_name().filter(|name| name.starts_with(prefix))?;
     let step = number(dir, prefix).filter(|step| !is_named(dir, prefix, *step))?;
@@ -98,7 +97,7 @@ fn unlike(dir: &Utf8Path, prefix: &str) -> Option<String> {
     ))
 }
 
-/// The steps beside one that is looked at alone: what they hold tells what it should. What cannot be read of them tells nothing.
+/// Reads the neighbors of a single step, which show what it should contain. Unreadable ones are ignored.
 fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
     let Some(own) = number(dir, prefix).filter(|n| is_named(dir, prefix, *n)) else {
         return;
@@ -118,14 +117,14 @@ fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
     }
 }
 
-/// Returns true if a directory has the name that a step of this number is written under.
+/// Returns true if the directory has the exact name of a step with this number.
 fn is_named(dir: &Utf8Path, prefix: &str, step: u64) -> bool {
     dir.file_name() == Some(&format!("{prefix}{step}"))
 }
 
 fn number(dir: &Utf8Path, prefix: &str) -> Option<u64> {
     let name = dir.file_name()?;
-    // A role stands below the step that has the number.
+    // A role is below the step that has the number.
     let step = match name.strip_prefix(prefix) {
         Some(n) => n,
         None => dir.parent()?.file_name()?.strip_prefix(prefix)?,
@@ -133,7 +132,7 @@ fn number(dir: &Utf8Path, prefix: &str) -> Option<u64> {
     step.parse().ok()
 }
 
-/// The step that a manifest in it speaks of: a renamed directory holds what it holds.
+/// The step in its manifest: a renamed directory keeps its content.
 fn told(dir: &Utf8Path, memory: u64) -> Option<u64> {
     let files = [
         "ckpt_contents.json",
@@ -167,7 +166,6 @@ pub(super) fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path)
     Ok(())
 }
 
-/// Judges one step and adds what was found to the view.
 pub(super) fn step(
     tracker: &mut dyn StepTracker,
     id: &CkptId,
@@ -188,7 +186,7 @@ pub(super) fn step(
         .collect();
     let mut reports = BTreeMap::new();
     let mut found = prove(place, &needs, look);
-    // A run resumes from what it wrote itself, whatever classes of its user that names. Both commands must agree.
+    // A run resumes from what it wrote itself, even if it names the user's own classes. Both commands must agree.
     if names_the_unknown(&found) && is_own(tracker, id, place, kind) {
         found = prove_own(place, &needs, look);
     }
@@ -214,14 +212,14 @@ pub(super) fn step(
     view.steps.push(summary);
 }
 
-/// Whether a file is unsafe for nothing but a name that nobody knows.
+/// Returns true if a file is unsafe only because of an unknown name.
 fn names_the_unknown(reports: &BTreeMap<Utf8PathBuf, FileReport>) -> bool {
     let condemning = reports.values().flat_map(|r| &r.findings);
     let mut condemning = condemning.filter(|f| f.effect() == Verdict::Unsafe).peekable();
     condemning.peek().is_some() && condemning.all(|f| f.code == "unfamiliar_global")
 }
 
-/// Whether a run of this user wrote the step, by its journal, and nobody touched it since.
+/// Returns true if a run of this user wrote the step, according to its journal, and it was not changed since.
 fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: CheckpointDirKind) -> bool {
     let root = place
         .parent()
@@ -235,7 +233,7 @@ fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: Checkp
     is_trusted && known.is_some_and(|own| tracker.pins(id) == Some(own.pins))
 }
 
-/// Findings under the names that are really there.
+/// Reports findings under the real names.
 fn rename(summary: &mut CheckpointSummary, place: &Utf8Path) {
     let id = summary.id.0.clone();
     for finding in &mut summary.findings {
@@ -247,7 +245,7 @@ fn rename(summary: &mut CheckpointSummary, place: &Utf8Path) {
     summary.id = CkptId(place.file_name().unwrap_or(place.as_str()).into());
 }
 
-/// A role has no dataloader state of its own: that it is missing says nothing.
+/// A role has no dataloader state of its own, so a missing one means nothing.
 fn as_role(summary: &mut CheckpointSummary) {
     summary.findings.retain(|f| !f.code.contains("data_state"));
     summary.roles = vec![summary.id.to_string()];

@@ -1,30 +1,28 @@
-//! Counters in files of state, beside the same files of other saves of the run.
+//! Compares counters in state files with the same files of other saves of the run.
 //!
-//! A count that the saves before and after leave no room for is a doubt. Counts that begin anew (a resume that loads less, another epoch)
-//! are none: what is expected is taken from other saves that agree with each other.
+//! A count that contradicts the saves before and after is a doubt. Counts that restart (a resume that loads less, another epoch)
+//! are not: the expectation comes from other saves that agree with each other.
 
-/// Counters of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FileCounters {
     /// Updates of the optimizer.
     pub(super) optimizer: Option<u64>,
     /// Steps of the learning-rate schedule.
     pub(super) schedule: Option<u64>,
-    /// Batches that the dataloader has given out in this epoch.
+    /// Batches that the dataloader returned in this epoch.
     pub(super) batches: Option<u64>,
 }
 
 impl FileCounters {
-    /// It counts training, and has counted some.
+    /// Returns true if it counts training and is not zero.
     pub(super) fn moved(&self) -> bool {
         self.optimizer.or(self.schedule).is_some_and(|n| n > 0)
     }
 }
 
-/// A save's number and a count of it.
 type SaveCount = (u64, u64);
 
-/// Oddities of a file of save `number`, beside the same file of other saves.
+/// Reports counters of save `number` that contradict the same file of other saves.
 pub(super) fn odd(number: u64, own: FileCounters, others: &[(u64, FileCounters)]) -> Option<String> {
     let of = |count: fn(&FileCounters) -> Option<u64>| -> Option<(SaveCount, Vec<SaveCount>)> {
         let mut all: Vec<SaveCount> = others.iter().filter_map(|(n, c)| Some((*n, count(c)?))).collect();
@@ -40,7 +38,7 @@ pub(super) fn odd(number: u64, own: FileCounters, others: &[(u64, FileCounters)]
     optimizer.or_else(schedule).or_else(batches)
 }
 
-/// More than a later save, or fewer than an earlier one.
+/// A count above that of a later save, or below that of an earlier one.
 fn out_of_order(what: &str, own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let (n, count) = own;
     let (m, other) = others
@@ -51,7 +49,7 @@ fn out_of_order(what: &str, own: SaveCount, others: &[SaveCount]) -> Option<Stri
     ))
 }
 
-/// A schedule steps once with each step of the run, as soon as it does at all.
+/// A schedule advances once per step of the run, once it advances at all.
 fn off_course(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let (n, count) = own;
     let ahead = |(m, c): &SaveCount| i128::from(*c) - i128::from(*m);
@@ -71,7 +69,7 @@ fn off_course(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     })
 }
 
-/// A place in the data that no other save leads to or from, where they lead to each other.
+/// A data position that fits no other save, although they fit each other.
 fn other_place(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let largest = others.iter().chain([&own]).map(|(_, c)| *c).max()?;
     let fit = |a: &SaveCount, b: &SaveCount| fits(*a, *b, largest);
@@ -90,7 +88,7 @@ fn other_place(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     })
 }
 
-/// Batches that the first save's count with the steps between them is above the second's: whole epochs of them are gone.
+/// How far the first save's batches plus the steps between exceed the second's: a multiple of whole epochs.
 fn missed(a: SaveCount, b: SaveCount) -> i128 {
     let (first, second) = if a.0 < b.0 { (a, b) } else { (b, a) };
     i128::from(first.1) + i128::from(second.0 - first.0) - i128::from(second.1)
@@ -132,7 +130,7 @@ mod tests {
             ((4, 0), &[(6, 1), (8, 3)]),
             ((6, 1), &[(2, 0), (4, 0)]),
             ((4, 0), &[(2, 0), (6, 1)]),
-            // Steps of it were left out.
+            // Some of its steps were skipped.
             ((30, 28), &[(10, 10), (20, 20)]),
             ((20, 18), &[(10, 10), (30, 27)]),
             ((20, 20), &[(10, 10), (30, 20)]),
@@ -165,7 +163,7 @@ mod tests {
             // Some steps take several batches; an epoch has 35.
             ((20, 25), &[(10, 30), (30, 20), (40, 15)]),
             ((20, 25), &[(10, 30)]),
-            // After step 20 the place was lost.
+            // The position was lost after step 20.
             ((30, 10), &[(10, 10), (20, 20), (40, 20)]),
             ((60, 40), &[(10, 10), (20, 20), (50, 30)]),
         ] {
