@@ -286,7 +286,7 @@ fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     lease.release();
     jobs?;
     match gone {
-        Some(left) if left.is_empty() => told(args, seen, "no supervisor was there; its workers are ended"),
+        Some(left) if left.is_empty() => told(args, seen, "no supervisor was running; its workers are ended"),
         Some(left) => Err(undead(&left)),
         None => {
             let text = format!("the guard of run {} did not end its workers", seen.run);

@@ -293,7 +293,7 @@ fn a_guard_without_a_supervisor_is_seen_and_its_workers_are_ended() {
     assert_eq!(view["guard"]["alive"], true);
     assert!(alive(worker));
     let said = world.run(&["stop", "ppo.yaml"]);
-    said.tells(0, &["no supervisor was there; its workers are ended"]);
+    said.tells(0, &["no supervisor was running; its workers are ended"]);
     assert!(!alive(worker));
     let view = wait_for(&world, |v| v["guard"]["alive"] == false);
     assert_eq!(view["outcome"]["exit_code"], 7);

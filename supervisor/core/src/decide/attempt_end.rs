@@ -128,7 +128,7 @@ impl Deciding<'_> {
                 Reason::new("ended_by_us", "the last attempt was ended by us: no retry is charged")
             } else {
                 // It ended between two terms and was not observed: no fault is known.
-                Reason::new("ended_unseen", "the last attempt ended while no supervisor was there")
+                Reason::new("ended_unseen", "the last attempt ended while no supervisor was running")
             };
             self.decided(
                 Decision::Charge {
