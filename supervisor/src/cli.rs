@@ -56,7 +56,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Supervises training runs of verl, AReaL and Hugging Face's Trainer
 ///
-/// It resumes only from proven checkpoints, never loses the last good state, leaves no trainer process behind, and explains every
+/// It resumes only from proven checkpoints, keeps the last proven state, leaves no trainer process behind, and explains every
 /// decision.
 #[derive(Debug, Parser)]
 #[command(name = "supervise", version, max_term_width = 110)]

@@ -86,7 +86,9 @@ impl SuperviseExitCode {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Finished => "success; `run`: the last step is proven, or the trainer exited with 0 and it is unknown",
+            Self::Finished => {
+                "success; `run`: the last step is proven, or the trainer exited with 0 and names no last step"
+            }
             Self::Different => "the two models differ",
             Self::Deterministic => "deterministic failure: the same root cause at the same step again",
             Self::NoProof => "no proven checkpoint, and starting over is not allowed",
@@ -117,7 +119,7 @@ impl SuperviseExitCode {
         match (command, self) {
             ("", _) => self.words(),
             ("run", Self::Finished) => {
-                "finished: the last step is proven, or the trainer exited with 0 and it is unknown"
+                "finished: the last step is proven, or the trainer exited with 0 and names no last step"
             }
             (_, Self::Finished) => "success",
             ("run", _) => self.words(),

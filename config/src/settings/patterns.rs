@@ -129,7 +129,7 @@ fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), SettingError
     }
     match compile(text, OF_MANY) {
         Ok(found) if found.is_match(b"") => {
-            let message = format!("the pattern of entry {number} matches every line");
+            let message = format!("the pattern of entry {number} matches an empty line");
             Err(wrong(message, "write what only the failure prints"))
         }
         Ok(_) => Ok(()),

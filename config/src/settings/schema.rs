@@ -67,7 +67,7 @@ pub(super) trait SettingType: DeserializeOwned {
     /// The form of its values, unless the definition names another.
     const KIND: SettingKind;
 
-    /// Deserializes the form in which the value was layered.
+    /// Deserializes a value from the merged settings, where a duration is milliseconds.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::deserialize(deserializer)
     }

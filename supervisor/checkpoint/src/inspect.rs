@@ -1,4 +1,4 @@
-//! The first call of a proof: inspects the structure of one file.
+//! The first stage of a proof: inspects the structure of one file.
 //!
 //! The kind is chosen by name ([`FileKind::of`]), never by content: a shard that turned into text is damaged, not a text file. The result
 //! is always an [`InspectedFile`] with findings.

@@ -5,7 +5,7 @@
 //! are numbered consecutively; they are written together with the line or not at all. A record's own times are omitted
 //! if they equal the line's. Version 1 wrote them twice, and `"kind":"fact","body":{…}`; it can still be read. A torn
 //! last line is normal and is cut off. A reader shows kinds it does not know and continues; a damaged line in the
-//! middle of a file is reported and skipped. Newer minor versions only add fields.
+//! middle of a file is reported and skipped. A newer release may add fields without a new version.
 
 mod fast_parse;
 pub mod reason;
@@ -137,7 +137,7 @@ impl RawLine {
         if let (Some(Value::String(kind)), Some(body)) = (rest.get(WHAT), rest.get("body")) {
             return Some((kind.clone(), body.clone()));
         }
-        // A newer minor version may have added fields.
+        // A newer release may have added fields.
         let ours = |kind: &&String| matches!(kind.as_str(), FACT | "decided" | "intended" | "ignored");
         let kind = rest.keys().find(ours).or_else(|| rest.keys().next())?.clone();
         let mut body = rest.remove(&kind)?;
@@ -238,15 +238,15 @@ fn decode_any(line: &[u8]) -> ParsedLine {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParsedJournal {
     pub lines: Vec<(LineHeader, Vec<JournalRecord>)>,
-    /// Number of lines with a record of an unknown kind.
+    /// Number of lines with a record of an unknown kind or of a newer format version.
     pub unknown: u32,
     /// Damaged lines in the middle (number from 1, reason).
     pub damaged: Vec<(u64, String)>,
-    /// Bytes up to the end of the last whole line. A torn tail follows.
+    /// Bytes up to the last newline; damaged lines count. A torn tail follows.
     pub whole: u64,
 }
 
-/// Reads a term's file line by line, in constant memory.
+/// Counts the lines of a term's file and drops duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JournalReader {
     pub number: u64,
@@ -290,7 +290,7 @@ pub fn read(bytes: &[u8]) -> ParsedJournal {
                 out.lines.push((l, r));
             }
             Some(ParsedLine::Unknown(_) | ParsedLine::Newer(..)) => out.unknown += 1,
-            // A preallocated or torn line: skip and report it.
+            // A damaged line: skip and report it.
             Some(ParsedLine::Damaged(why)) => out.damaged.push((lines.number, why)),
         }
         out.whole = at as u64;

@@ -1,7 +1,7 @@
-//! The pure core of supervise: nouns, state, decisions.
+//! The pure core of supervise: what a run is, its state, and the decisions about it.
 //!
 //! Nothing here reads a clock, opens a file or starts a process. `decide` contains all policy and mutates nothing;
-//! `State::apply` is total and contains none; the journal stores what passes between them.
+//! `RunState::apply` is total and contains none; the journal stores what passes between them.
 
 pub mod checkpoint;
 pub mod decide;

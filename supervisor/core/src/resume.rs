@@ -36,7 +36,7 @@ pub use tail::is_overrun;
 
 pub use next::in_next_term;
 
-/// Outcome of a scan.
+/// Where to start, chosen from a scan, or why not.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResumeChoice {
     /// Start here, after these edits.
@@ -44,7 +44,7 @@ pub enum ResumeChoice {
         from: StartPoint,
         edits: Vec<DiskEdit>,
         lost: Vec<StateKind>,
-        /// Whether the run is adopted at this step.
+        /// Whether this is the first choice for this run (it is *adopted* here): steps above it may belong to another run.
         care: bool,
         reasons: Vec<Reason>,
     },
@@ -54,7 +54,7 @@ pub enum ResumeChoice {
         step: Step,
         reasons: Vec<Reason>,
     },
-    /// A newer step cannot be read: wait for it, never skip it.
+    /// The root or a step cannot be read, or the step is not proven deep enough yet: wait, never skip it.
     Unreadable {
         /// Why it cannot be read.
         reasons: Vec<Reason>,

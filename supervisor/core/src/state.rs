@@ -204,7 +204,7 @@ impl RunState {
         }
     }
 
-    /// The run was taken into care, but nothing was launched since: its disk edits may be half done, and what is
+    /// The run was adopted, but nothing was launched since: its disk edits may be half done, and what is
     /// on disk is still another run's.
     #[must_use]
     pub fn care_is_unfinished(&self) -> bool {

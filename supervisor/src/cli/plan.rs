@@ -34,9 +34,9 @@ pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
 pub(super) const EXITS: [SuperviseExitCode; 8] = [
     SuperviseExitCode::Finished,
     SuperviseExitCode::Deterministic,
-    SuperviseExitCode::GaveUp,
     SuperviseExitCode::NoProof,
     SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::GaveUp,
     SuperviseExitCode::Usage,
     SuperviseExitCode::Environment,
     SuperviseExitCode::Config,

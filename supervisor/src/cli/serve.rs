@@ -14,7 +14,6 @@ mod listen;
 pub(in crate::cli) mod log_tail;
 mod origin;
 mod places;
-mod readers;
 mod resume;
 mod rollback;
 pub(in crate::cli) mod runs;

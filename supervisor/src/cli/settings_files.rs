@@ -6,7 +6,7 @@ use camino::Utf8PathBuf;
 pub(super) struct SettingsFiles {
     /// Read settings from this file instead of `supervise.yaml`
     ///
-    /// Replaces the `supervise.yaml` next to the trainer's YAML, and is read whoever owns it. May be given several times; later files
+    /// Replaces the `supervise.yaml` next to the trainer's YAML, and, unlike it, is read even if another user owns it. May be given several times; later files
     /// win.
     #[arg(long = "settings", value_name = "FILE")]
     pub(super) files: Vec<Utf8PathBuf>,

@@ -22,7 +22,7 @@ pub(super) struct Args {
     runs: Vec<String>,
     /// Exit with 69 unless each run's supervisor answers within 5 s
     ///
-    /// What the supervisor is waiting for does not matter.
+    /// A supervisor that waits (for a GPU, a disk, the next retry) counts as healthy.
     #[arg(long, requires = "runs", conflicts_with = "json")]
     health: bool,
     /// Watch live, as `supervise top` does

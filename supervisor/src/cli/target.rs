@@ -4,8 +4,10 @@
 //! mount, with a deadline, so that a hanging mount still leaves an answer.
 
 mod hung;
+mod readers;
 mod seen;
 
+pub(super) use readers::Readers;
 pub(super) use seen::RunInfo;
 
 use crate::control::{self, ControlReply, ControlRequest};
@@ -16,6 +18,8 @@ use crate::prepare::{self, DiscoveredCommand, PrepareRequest};
 use crate::render::elsewhere::RemoteSupervisor;
 use crate::render::status::{Liveness, RunLiveness};
 use camino::{Utf8Path, Utf8PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use supervise_core::id::{Ms, RunId};
 use supervise_core::lease::Holder;
@@ -30,6 +34,8 @@ use supervise_trainers::registry::adapters;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout for counting or deleting many files.
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
+/// Runs read at once.
+const AT_ONCE: usize = 8;
 /// Maximum number of journals read to find the run that trains into a directory.
 const LOOKED_INTO: usize = 64;
 /// The hint for a name that matches no run.
@@ -119,15 +125,32 @@ fn by_script(file: &Utf8Path) -> Option<RunInfo> {
     }
 }
 
-/// Every listed run by name, and how many listed runs are gone: neither running nor with a journal.
+/// Every listed run by name, and how many listed runs are gone: neither running nor with a journal. Runs are read side by side, so
+/// that a file system that does not answer delays only its own.
 pub(super) fn all() -> (Vec<RunInfo>, usize) {
-    let all: Vec<RunInfo> = prepare::listed_runs()
-        .iter()
-        .map(|l| look(&l.run, Some(&l.run_dir)))
+    let listed = prepare::listed_runs();
+    let (readers, next) = (Readers::default(), AtomicUsize::new(0));
+    let found: Mutex<Vec<(usize, RunInfo)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..listed.len().min(AT_ONCE) {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(l) = listed.get(n) else { break };
+                    let seen = look_by(&l.run, Some(&l.run_dir), &|dir| readers.peek(dir));
+                    found.lock().unwrap_or_else(PoisonError::into_inner).push((n, seen));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(n, _)| *n);
+    let here: Vec<RunInfo> = found
+        .into_iter()
+        .map(|(_, seen)| seen)
+        .filter(|seen| !seen.is_gone())
         .collect();
-    let listed = all.len();
-    let here: Vec<RunInfo> = all.into_iter().filter(|seen| !seen.is_gone()).collect();
-    let gone = listed - here.len();
+    let gone = listed.len() - here.len();
     (here, gone)
 }
 

@@ -78,7 +78,7 @@ pub(super) async fn call(
 }
 
 pub(super) fn cannot_start(e: &std::io::Error) -> CliError {
-    refused(format!("a helper cannot be started: {e}"))
+    refused(format!("an I/O worker cannot be started: {e}"))
 }
 
 /// An environment error that names the limit.
@@ -94,7 +94,7 @@ fn refused(what: String) -> CliError {
 /// The error for I/O workers that die one after the other.
 fn dies_again(why: &str) -> CliError {
     let hint = "a limit on processes, threads or memory ends a helper like this: see `ulimit -a`, a cgroup's pids.max and memory.max, and the kernel's log";
-    CliError::environment(format!("{why}, again and again: nothing was started")).hint(hint)
+    CliError::environment(format!("{why} several times in a row; nothing was started")).hint(hint)
 }
 
 /// Creates the one thread for blocking work, because a later stop may be unable to create it.
@@ -138,7 +138,7 @@ fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
         let stops = matches!(request, ControlRequest::Stop { .. });
         let answer = match stops {
             true => ControlReply::Done,
-            false => ControlReply::Refused("it is only starting".to_owned()),
+            false => ControlReply::Refused("the supervisor is still starting; try again in a moment".to_owned()),
         };
         // The client may have disconnected.
         let _ = reply.send(answer);

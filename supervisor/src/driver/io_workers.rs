@@ -207,7 +207,7 @@ impl IoWorker {
 
     fn end_words(&mut self) -> String {
         if self.given_up {
-            return "the helper that works on files was stopped (SIGSTOP or SIGTSTP), and was killed".to_owned();
+            return "the I/O worker was stopped (SIGSTOP or SIGTSTP), and was killed".to_owned();
         }
         let how = match self.child.try_wait() {
             Ok(Some(status)) => match (status.code(), status.signal()) {
@@ -221,7 +221,7 @@ impl IoWorker {
             },
             _ => "ended".to_owned(),
         };
-        format!("the helper that works on files {how}")
+        format!("the I/O worker {how}")
     }
 
     pub(super) fn ask(&mut self, tag: IoPurpose, ask: IoQuestion, now: Tick) {

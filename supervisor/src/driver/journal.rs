@@ -304,9 +304,10 @@ impl Driver {
     /// reader skips duplicates.
     pub(super) fn replace_store_io_worker(&mut self) {
         let replaced = self.store.replace();
-        self.on_unwritable("the helper that writes the journal died".to_owned());
+        self.on_unwritable("the I/O worker that writes the journal died".to_owned());
         if let Err(e) = replaced {
-            let text = format!("the helper that writes the journal died, and another one cannot be started now: {e}");
+            let text =
+                format!("the I/O worker that writes the journal died, and another one cannot be started now: {e}");
             let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
             return self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
         }

@@ -1,4 +1,4 @@
-//! The leash: broken, taken by a newer term, or by nobody.
+//! The connection: broken, taken by a newer term, or by nobody.
 
 use super::rig::{Rig, eventually, fake, sh};
 use std::fs;
@@ -12,7 +12,7 @@ use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::{boottime_ms, find_attempt_processes, is_alive};
 
 #[test]
-fn a_broken_leash_can_be_taken_by_a_newer_term_only() {
+fn a_broken_connection_can_be_taken_by_a_newer_term_only() {
     let mut rig = Rig::start("retake", |order| {
         order.workers = vec![
             sh("echo step:41; echo boom; echo step:42; exec sleep 1000"),
@@ -29,7 +29,7 @@ fn a_broken_leash_can_be_taken_by_a_newer_term_only() {
         FromGuard::Progress { step, .. } => step.filter(|s| *s == Step(42)),
         _ => None,
     });
-    rig.break_leash();
+    rig.break_connection();
     for term in [1, 2] {
         // The order came from term 2.
         assert!(rig.take(Term(term)).is_none());
@@ -54,7 +54,7 @@ fn a_newer_term_replaces_a_living_one() {
         order.workers = vec![sh("exec sleep 1000")];
     });
     let workers = rig.launched();
-    let old = rig.keep_leash();
+    let old = rig.keep_connection();
     assert!(rig.take(Term(5)).is_some());
     let mut rest = String::new();
     let mut old = old.into_inner();
@@ -83,14 +83,14 @@ fn nobody_comes_and_the_tree_is_killed() {
         order.orphan_grace = Ms(50);
     });
     let workers = rig.launched();
-    rig.break_leash();
+    rig.break_connection();
     assert_eq!(rig.end(), Some(0));
     assert!(!is_alive(workers[0]));
     assert!(find_attempt_processes(&rig.run(), &workers).is_empty());
     assert!(connect(&rig.socket()).unwrap().is_none());
 }
 
-/// A supervisor that is stopped, or hangs, holds the leash and ends nothing, while another machine may take the lease.
+/// A supervisor that is stopped, or hangs, holds the connection and ends nothing, while another machine may take the lease.
 #[test]
 fn workers_end_with_the_lease_whatever_their_driver_is_doing() {
     let until = |led, alone| {
@@ -115,7 +115,7 @@ fn workers_end_with_the_lease_whatever_their_driver_is_doing() {
     assert!(!is_alive(workers[0]));
 }
 
-/// The same where the leash is broken: a new driver's lease is told anew, and until it is no end is due.
+/// The same where the connection is broken: a new driver's lease is told anew, and until it is no end is due.
 #[test]
 fn orphans_end_with_the_lease_and_a_newer_term_brings_its_own() {
     let start = |name, alone| {
@@ -128,7 +128,7 @@ fn orphans_end_with_the_lease_and_a_newer_term_brings_its_own() {
             led: Tick(now + 2000),
             alone: Tick(now + alone),
         })));
-        rig.break_leash();
+        rig.break_connection();
         (rig, workers)
     };
     let (mut rig, workers) = start("alone", 1000);
@@ -165,7 +165,7 @@ fn a_save_may_finish_before_an_orphan_is_killed() {
         FromGuard::Progress { phase, .. } => (*phase == TrainerPhase::Save).then_some(()),
         _ => None,
     });
-    rig.break_leash();
+    rig.break_connection();
     rig.go();
     assert_eq!(rig.end(), Some(0));
     assert!(!is_alive(workers[0]));
@@ -187,7 +187,7 @@ fn without_a_driver_sigterm_stops_the_tree_and_with_one_it_is_the_drivers() {
     rig.signal_guard(libc::SIGINT);
     assert!(rig.take(Term(3)).is_some());
     assert!(is_alive(workers[0]));
-    rig.break_leash();
+    rig.break_connection();
     rig.settle();
     rig.signal_guard(libc::SIGTERM);
     eventually(|| !is_alive(workers[0]));

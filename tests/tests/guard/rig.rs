@@ -29,7 +29,7 @@ pub(crate) struct Rig {
     /// The process that was started: the keeper, once the guard has its order.
     child: Child,
     guard: Cell<Option<i32>>,
-    leash: Option<BufReader<UnixStream>>,
+    connection: Option<BufReader<UnixStream>>,
     heard: Vec<FromGuard>,
     status: Option<Option<i32>>,
 }
@@ -98,7 +98,7 @@ impl Rig {
             base,
             child,
             guard: Cell::new(None),
-            leash: Some(reader(stream)),
+            connection: Some(reader(stream)),
             heard: Vec::new(),
             status: None,
         }
@@ -115,7 +115,7 @@ impl Rig {
             base: tempfile::tempdir().unwrap(),
             child,
             guard: Cell::new(None),
-            leash: Some(reader(stream)),
+            connection: Some(reader(stream)),
             heard: Vec::new(),
             status: None,
         }
@@ -165,14 +165,14 @@ impl Rig {
     pub(crate) fn say(&mut self, message: ToGuard) {
         let mut line = serde_json::to_vec(&message).unwrap();
         line.push(b'\n');
-        let leash = self.leash.as_mut().unwrap();
-        leash.get_mut().write_all(&line).unwrap();
+        let connection = self.connection.as_mut().unwrap();
+        connection.get_mut().write_all(&line).unwrap();
     }
 
     fn hear(&mut self) -> Option<FromGuard> {
         let mut line = String::new();
-        let leash = self.leash.as_mut().unwrap();
-        leash.read_line(&mut line).unwrap_or(0);
+        let connection = self.connection.as_mut().unwrap();
+        connection.read_line(&mut line).unwrap_or(0);
         if line.is_empty() {
             return None;
         }
@@ -236,30 +236,30 @@ impl Rig {
         self.heard.iter().find_map(|m| sighting(m, rule)).unwrap()
     }
 
-    pub(crate) fn break_leash(&mut self) {
-        self.leash = None;
+    pub(crate) fn break_connection(&mut self) {
+        self.connection = None;
     }
 
-    pub(crate) fn keep_leash(&mut self) -> BufReader<UnixStream> {
-        self.leash.take().unwrap()
+    pub(crate) fn keep_connection(&mut self) -> BufReader<UnixStream> {
+        self.connection.take().unwrap()
     }
 
-    /// Asks for the leash; it is ours from now on where the guard says hello.
+    /// Asks for the connection; it is ours from now on where the guard says hello.
     pub(crate) fn take(&mut self, term: Term) -> Option<GuardHello> {
-        let held = self.leash.take();
-        self.leash = Some(reader(connect(&self.order.socket).unwrap().unwrap()));
+        let held = self.connection.take();
+        self.connection = Some(reader(connect(&self.order.socket).unwrap().unwrap()));
         self.say(ToGuard::Take { term });
         match self.hear() {
             Some(FromGuard::Hello(hello)) => Some(*hello),
             Some(other) => panic!("{other:?} before a hello"),
             None => {
-                self.leash = held;
+                self.connection = held;
                 None
             }
         }
     }
 
-    /// Waits until the guard has noticed that nobody holds the leash.
+    /// Waits until the guard has noticed that nobody holds the connection.
     pub(crate) fn settle(&self) {
         // It answers connections in the order in which things happened: a refused one comes after the loss.
         let mut stream = connect(&self.order.socket).unwrap().unwrap();
@@ -281,7 +281,7 @@ impl Rig {
         assert!(signal_process(guard, libc::SIGKILL).unwrap());
         eventually(|| !is_alive(guard));
         self.status = Some(None);
-        self.leash = None;
+        self.connection = None;
     }
 
     /// Kills the guard alone.
@@ -289,7 +289,7 @@ impl Rig {
         let guard = proc_stat(self.guard()).unwrap().proc_ref();
         assert!(signal_process(guard, libc::SIGKILL).unwrap());
         eventually(|| !is_alive(guard));
-        self.leash = None;
+        self.connection = None;
     }
 
     /// Waits for the guard's end.
@@ -360,7 +360,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        self.leash = None;
+        self.connection = None;
         if self.status.is_none() {
             let guard = self.guard.get().or_else(|| self.kept());
             let guard = guard.and_then(proc_stat).map(|s| s.proc_ref());

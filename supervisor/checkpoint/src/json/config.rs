@@ -40,7 +40,7 @@ impl Writer {
     }
 }
 
-/// Keys of verl's manifest, and of how weights were saved.
+/// Top-level keys of the trainer's checkpoint manifest.
 const MANIFEST: &[&str] = &[
     "arch",
     "backend",
@@ -90,7 +90,7 @@ const SHORT: usize = 5;
 const DEPTH: u32 = 4;
 /// What transformers writes if a tokenizer has no limit: 1e30 as an integer.
 const HUGE: i128 = 1_000_000_000_000_000_019_884_624_838_656;
-/// No model has more of anything.
+/// Upper limit of every count.
 const MOST: f64 = 1e12;
 
 type JsonObject = BTreeMap<String, JsonValue>;
@@ -265,7 +265,7 @@ fn is_version(text: &str) -> bool {
     numbers && rest && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".+-_".contains(&b))
 }
 
-/// Whether the two differ in a single byte. The names of tokens differ from each other by one letter.
+/// Whether the two differ in a single byte. Exception: `bos_token`, `eos_token` and the like differ by one letter among the first three, so a letter there is another key.
 pub(crate) fn alike(found: &str, known: &str) -> bool {
     let (a, b) = (found.as_bytes(), known.as_bytes());
     if a.len() != b.len() {

@@ -102,7 +102,7 @@ impl Deciding<'_> {
 
     /// A whole step above the high-water mark is progress.
     fn note_mark(&mut self) {
-        // Before the first launch in our care what is on disk is not ours; later, a step that appeared while no
+        // Before the first launch after the run was adopted what is on disk is not ours; later, a step that appeared while no
         // attempt lived is not either.
         if self.s.requests.care.is_none() || self.s.care_is_unfinished() {
             return;

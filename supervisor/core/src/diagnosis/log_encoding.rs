@@ -1,4 +1,4 @@
-//! The kind of bytes that a log is of. Where it is no text, an empty result tells nothing.
+//! Whether a log is text, and in which encoding. Where it is no text, an empty result tells nothing.
 
 /// Bytes of each piece that are looked at.
 const LOOKED_AT: usize = 4096;

@@ -1,4 +1,4 @@
-//! A log that nobody watched, read once from its beginning in bounded memory: what was seen in it that may have ended its run.
+//! A log of an unsupervised run, read once from its beginning in bounded memory: what was seen in it that may have ended its run.
 //!
 //! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
 //! have one. Records of training are looked for only as long as something waits to be explained by them.

@@ -99,7 +99,10 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
     let loading = stage == AttemptStage::Resuming || s.rule.ends_with(".load");
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
     let of_data = text.contains("DataLoader worker");
-    if loading && !of_data && cut.iter().any(|w| text.contains(w)) {
+    // torch raises it for a load or a save alone, and before the first step nothing is saved.
+    let of_torch =
+        stage != AttemptStage::Stepping && !s.rule.ends_with(".save") && text.contains("CheckpointException");
+    if of_torch || loading && !of_data && cut.iter().any(|w| text.contains(w)) {
         return Class::CkptCorrupt;
     }
     let plain = without_paths(text.as_bytes());
@@ -253,10 +256,9 @@ mod tests {
     #[test]
     fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
         let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
-        assert_eq!(
-            classify_exception(&said(text), AttemptStage::Resuming),
-            Class::CkptCorrupt
-        );
+        for stage in [AttemptStage::Starting, AttemptStage::Resuming] {
+            assert_eq!(classify_exception(&said(text), stage), Class::CkptCorrupt);
+        }
         assert_eq!(
             classify_exception(&said(text), AttemptStage::Stepping),
             Class::CodeException

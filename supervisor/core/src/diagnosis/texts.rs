@@ -1,4 +1,4 @@
-//! The search for texts in much data.
+//! Multi-pattern search in large logs.
 
 use aho_corasick::automaton::Automaton;
 use aho_corasick::dfa::DFA;

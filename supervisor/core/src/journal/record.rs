@@ -1,6 +1,6 @@
 //! Records of the journal: facts, decisions with reasons, intents.
 //!
-//! `decide` writes records; `State::apply` reads them. *Guarded* acts change files or processes for good, so they wait
+//! `decide` writes records; `RunState::apply` reads them. *Guarded* acts change files or processes for good, so they wait
 //! until their intent is durable. *Safety* acts stop harm and are performed at once. *Queries* change nothing.
 
 mod edit;

@@ -1,4 +1,4 @@
-//! Invariants that hold after every record. The numbers are those of the design document.
+//! Invariants that hold after every record. The numbers are given at each check below and appear in the message.
 
 use super::{RunMode, RunState};
 use crate::checkpoint::Verdict;

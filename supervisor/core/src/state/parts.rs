@@ -99,7 +99,7 @@ pub struct RetryBudget {
 pub struct DiskState {
     /// The last scan of the disk.
     pub scan: Option<ScanReport>,
-    /// Highest step of which every byte was read and found right, of those in our care.
+    /// Highest step of which every byte was read and found right, among this run's steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Step>,
     /// How much was recorded of scans as differences since the last one that was recorded whole; `None`: the next one is.
@@ -147,10 +147,10 @@ pub struct DiskState {
     /// How often the live set was arranged since the last launch: it is looked at once more before the next.
     #[serde(default)]
     pub arranged: u32,
-    /// A step that is being cut anew: until that is known to have ended, nothing else is looked at.
+    /// A step that is being resharded: until that is known to have ended, nothing else is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutting: Option<ReshardSpec>,
-    /// Steps that were cut anew, the last ones.
+    /// Steps that were resharded, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<ReshardedStep>,
     /// How each save is spread over ranks.
@@ -164,7 +164,7 @@ pub struct DiskState {
 /// What the operator asked for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RequestState {
-    /// Place where the run was taken into care.
+    /// Where this run was adopted: the first choice of a step or a fresh start.
     pub care: Option<AdoptionPoint>,
     /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.
     pub wish_done: bool,

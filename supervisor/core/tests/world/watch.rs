@@ -1,4 +1,4 @@
-//! Invariants over more than one record. Numbers are those of the design's list; `State::check_invariants` holds
+//! Invariants over more than one record. Numbers continue those of `RunState::check_invariants`, which holds
 //! what can be seen in one state.
 
 use super::disk::Disk;

@@ -310,7 +310,8 @@ mod tests {
         let dumps = put_together(&order, answers);
         let words = dumps.stacks.named().unwrap_or_default();
         assert!(
-            words.contains("stands in stands (") && words.contains("train.py:4)"),
+            // It may be stopped before it leaves the line that prints.
+            words.contains("stands in stands (") && (words.contains("train.py:3)") || words.contains("train.py:4)")),
             "{words}: {}",
             dumps.text
         );

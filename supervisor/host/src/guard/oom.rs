@@ -23,7 +23,8 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 pub(crate) struct OomWatch {
     log: Option<File>,
     counters: Option<PathBuf>,
-    before: u64,
+    /// Kills counted at the launch; `None` if they could not be read: then later ones prove nothing.
+    before: Option<u64>,
     known: BTreeSet<i32>,
     told: bool,
 }
@@ -34,7 +35,7 @@ impl OomWatch {
         let counters = memory_events();
         Self {
             log: open_log(),
-            before: counters.as_ref().and_then(count).unwrap_or(0),
+            before: counters.as_ref().and_then(count),
             counters,
             ..Self::default()
         }
@@ -89,7 +90,7 @@ impl OomWatch {
 
     fn in_counters(&self) -> Option<String> {
         let path = self.counters.as_ref()?;
-        let more = count(path)?.checked_sub(self.before).filter(|n| *n > 0)?;
+        let more = count(path)?.checked_sub(self.before?).filter(|n| *n > 0)?;
         let what = if more == 1 { "a process" } else { "processes" };
         Some(format!(
             "the kernel killed {what} of this control group for want of memory ({more} since the launch, {})",
@@ -190,7 +191,7 @@ mod tests {
         fs::write(file.path(), "oom_kill 2\n").unwrap();
         let mut memory = OomWatch {
             counters: Some(file.path().to_owned()),
-            before: 2,
+            before: Some(2),
             ..OomWatch::default()
         };
         assert_eq!(memory.killed(), None);

@@ -2,7 +2,7 @@
 //!
 //! The order comes first, over a separate channel (see [`crate::guard::spawn`]). Everything else goes over the guard
 //! connection, a stream socket. Lines are bounded. Unknown messages are errors: both ends are the same program, or
-//! the supervisor is newer and only uses what version 1 of the guard knows.
+//! the supervisor is newer and sends an older guard only what it announced in [`GuardHello`] (`takes_*`).
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ pub struct WorkerOrder {
     pub cwd: Utf8PathBuf,
 }
 
-/// Messages from the supervisor.
+/// Messages to the guard, from the supervisor or (`Shim` only) from a shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToGuard {
@@ -254,7 +254,7 @@ pub enum ToGuard {
     Shim(FromShim),
 }
 
-/// Messages from the guard.
+/// Messages from the guard, to the supervisor or to a shim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuard {

@@ -102,7 +102,7 @@ pub(crate) struct Guard {
 enum PollSource {
     Signals,
     Socket,
-    Leash,
+    Connection,
     Newcomer(usize),
     Report(usize),
     Output(usize),
@@ -152,7 +152,7 @@ impl Guard {
         }
         add(PollSource::Signals, self.signals.as_fd(), input);
         if let Some(connection) = &self.connection {
-            add(PollSource::Leash, connection.fd(), wish(connection));
+            add(PollSource::Connection, connection.fd(), wish(connection));
         }
         for (i, (connection, _)) in self.newcomers.iter().enumerate().rev() {
             add(PollSource::Newcomer(i), connection.fd(), input);
@@ -384,11 +384,11 @@ impl Guard {
         if let Some(connection) = &mut self.connection
             && connection.send(message).is_err()
         {
-            self.lose_leash(boottime_ms());
+            self.lose_connection(boottime_ms());
         }
     }
 
-    fn lose_leash(&mut self, now: u64) {
+    fn lose_connection(&mut self, now: u64) {
         self.connection = None;
         self.lost_at = Some(now);
         // The supervisor that froze the tree cannot thaw it any more.

@@ -16,7 +16,7 @@ use thiserror::Error;
 /// Why an I/O worker gave no answer.
 #[derive(Debug, Error)]
 pub enum IoWorkerError {
-    #[error("the helper that reads files cannot be used: {0}")]
+    #[error("the I/O worker cannot be used: {0}")]
     Io(#[from] std::io::Error),
     #[error("the file system did not answer within {0} s")]
     Stalled(u64),
@@ -41,7 +41,7 @@ pub struct IoClient {
 
 /// A request that was sent.
 #[derive(Debug)]
-#[must_use = "its answer stands before the next one's"]
+#[must_use = "its answer must be fetched before the next request is sent"]
 pub struct PendingRequest(u64);
 
 impl IoClient {
@@ -215,7 +215,7 @@ impl IoClient {
         let mut chunk = [0u8; 65536];
         let n = self.output.read(&mut chunk)?;
         if n == 0 {
-            return Err(IoWorkerError::Io(std::io::Error::other("the helper ended")));
+            return Err(IoWorkerError::Io(std::io::Error::other("the I/O worker ended")));
         }
         self.buffer.extend_from_slice(&chunk[..n]);
         Ok(None)

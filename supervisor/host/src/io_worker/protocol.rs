@@ -49,7 +49,7 @@ pub enum IoReply {
     Touched,
 }
 
-/// Requests to an I/O worker.
+/// What a request asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoQuestion {

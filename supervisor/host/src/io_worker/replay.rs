@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use supervise_core::journal::record::{Decision, JournalRecord};
-use supervise_core::journal::{JournalReader, ParsedLine as Seen, sum};
+use supervise_core::journal::{JournalReader, ParsedLine, sum};
 use supervise_core::ledger::TimeLedger;
 use supervise_core::state::RunState;
 
@@ -207,7 +207,7 @@ impl ReplayedState {
 
     fn line(&mut self, line: &[u8]) {
         match self.lines.next(line) {
-            Some(Seen::Known(line, records)) => {
+            Some(ParsedLine::Known(line, records)) => {
                 let is_newer = records.len() < line.count;
                 self.unknown = self.unknown.saturating_add(u32::from(is_newer));
                 for record in &records {
@@ -217,13 +217,13 @@ impl ReplayedState {
                     self.records = self.records.saturating_add(1);
                 }
             }
-            Some(Seen::Unknown(_)) => self.unknown = self.unknown.saturating_add(1),
-            Some(Seen::Newer(version, _)) => {
+            Some(ParsedLine::Unknown(_)) => self.unknown = self.unknown.saturating_add(1),
+            Some(ParsedLine::Newer(version, _)) => {
                 self.unknown = self.unknown.saturating_add(1);
                 let (term, line) = (self.at.term, self.lines.number);
                 self.newer.get_or_insert(NewerLine { version, term, line });
             }
-            Some(Seen::Damaged(why)) => self.is_damaged(&why),
+            Some(ParsedLine::Damaged(why)) => self.is_damaged(&why),
             None => {}
         }
         self.passed(line.len() as u64 + 1, sum(line));

@@ -1,7 +1,6 @@
 //! The displayed runs, each read on its own thread with a deadline: a run that hangs is reported, and the others are shown.
 
-use super::super::target::{self, RunInfo};
-use super::readers::Readers;
+use super::super::target::{self, Readers, RunInfo};
 use super::story::{Stories, StorySnapshot};
 use crate::prepare::listed_runs;
 use crate::render::next::NextView;

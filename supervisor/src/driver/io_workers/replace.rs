@@ -62,7 +62,7 @@ impl Driver {
 
     /// Reports that no I/O worker can be started: a message while workers run, and a fact if a scan is waited for.
     fn without_work_io_worker(&mut self, e: &std::io::Error) {
-        let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
+        let text = format!("the I/O worker died, and another one cannot be started now: {e}");
         let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
         self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
         if self.state.live().is_none() && self.scanning.take().is_some() {

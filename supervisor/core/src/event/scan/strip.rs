@@ -51,22 +51,23 @@ impl Prefix {
                 r")+"
             ))?,
             process: Regex::new(
-                r"^(?-u:[^ ]{0,40} ?)?(?-u:pid=\d+|\[(?:rank|default|trainer|worker|actor|gpu)_?\d+|\[rank\d+|\d{1,4}: |TP\d+|DP\d+|PP\d+|(?:node|host|worker|gpu|compute)-?\w*\d+)",
+                r"(?-u:\b(?:pid|ip|rank)=[\w.:]+|\[(?:rank|default|trainer|worker|actor|gpu)_?\d+|(?:^|[ ])\d{1,4}: |\b(?:TP|DP|PP|EP)\d+|\b(?:node|host|worker|gpu|compute)-?\w*\d+)",
             )?,
         })
     }
 
-    /// The message, and the number of the process that its prefix names: 0 where it names none.
+    /// The message, and a hash of the process that its prefix names; 0 if it names none. Times are not part of it.
     pub(super) fn split<'a>(&self, line: &'a [u8]) -> (u64, &'a [u8]) {
         let end = self.all.find(line).map_or(0, |m| m.end());
         let (prefix, text) = line.split_at(end);
         if prefix.is_empty() {
             return (0, text);
         }
-        let source = self
+        let names = self
             .process
-            .find(prefix)
-            .map_or(0, |m| crate::id::fnv64(m.as_bytes()) | 1);
+            .find_iter(prefix)
+            .map(|m| crate::id::fnv64(m.as_bytes()) | 1);
+        let source = names.fold(0, |all: u64, name| all.rotate_left(1) ^ name);
         (source, text)
     }
 }
@@ -107,5 +108,29 @@ mod tests {
         assert_ne!(source("[rank1]: a"), source("[rank2]: a"));
         assert_eq!(source("2026-11-02 10:01:22 a"), 0);
         assert_ne!(source("(A pid=1) x"), source("(A pid=2) x"));
+        let times = [
+            "2026-11-02T10:01:22.1Z",
+            "2026-11-02T10:01:23.2Z",
+            "2026-11-02 10:01:22",
+        ];
+        for (first, second) in [
+            ("[rank3]: ", "[rank4]: "),
+            ("stdout F [rank3]: ", "stdout F [rank4]: "),
+            ("3: ", "4: "),
+        ] {
+            let of = |time: &str, rank: &str| source(&format!("{time} {rank}a"));
+            assert!(
+                times.iter().all(|time| of(time, first) == of(times[0], first)),
+                "{first}"
+            );
+            assert_ne!(of(times[0], first), of(times[0], second), "{first}");
+            assert_ne!(of(times[0], first), 0, "{first}");
+        }
+        assert_ne!(
+            source("[2026-11-02 10:01:22 TP0] a"),
+            source("[2026-11-02 10:01:22 TP1] a")
+        );
+        assert_ne!(source("(A b pid=1) a"), source("(A b pid=2) a"));
+        assert_ne!(source("(A pid=1, ip=10.0.0.1) a"), source("(A pid=1, ip=10.0.0.2) a"));
     }
 }

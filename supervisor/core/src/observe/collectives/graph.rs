@@ -9,7 +9,7 @@ pub(super) struct WaitGraph {
 }
 
 impl WaitGraph {
-    /// The edges that all groups show. A rank without a record has no incoming edges, because nothing is known about
+    /// Builds the graph from the records of all groups. A rank without a record has no incoming edges, because nothing is known about
     /// it.
     pub(super) fn of(groups: &[GroupRecords<'_>]) -> Self {
         let mut edges: BTreeMap<u32, BTreeMap<u32, (usize, CollectiveCall)>> = BTreeMap::new();
@@ -54,7 +54,7 @@ impl WaitGraph {
         let mut named: BTreeMap<u32, (usize, &CollectiveCall, Vec<u32>)> = BTreeMap::new();
         for (from, to) in &self.edges {
             for (rank, (at, call)) in to.iter().filter(|(rank, _)| !self.waits(**rank)) {
-                // A call of a whole group shows it best.
+                // Prefer a call of the whole group: it is the clearest evidence.
                 let known = named.entry(*rank).or_insert_with(|| (*at, call, Vec::new()));
                 if known.1.is_p2p && !call.is_p2p {
                     (known.0, known.1) = (*at, call);
@@ -72,7 +72,7 @@ impl WaitGraph {
         named.into_iter().filter_map(of).collect()
     }
 
-    /// Ranks that wait for each other in calls of whole groups, because they made them in a different order.
+    /// The first pair of ranks that wait for each other in calls of whole groups, because they made them in a different order.
     pub(super) fn deadlock(&self, groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
         let collective = |from: u32| {
             let to = self.edges.get(&from).into_iter().flatten();

@@ -4,7 +4,7 @@ use super::Guard;
 use supervise_core::event::TrainerPhase;
 
 impl Guard {
-    /// Stops the workers if the guard connection has been broken for too long. A running save gets more time.
+    /// Kills the workers if no supervisor has been connected for too long. A running save gets more time.
     pub(super) fn on_orphaned(&mut self, now: u64) {
         if self.orphan_due().is_some_and(|due| now >= due) {
             self.tree.kill(now);

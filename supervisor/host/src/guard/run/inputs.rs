@@ -30,8 +30,8 @@ impl Guard {
     pub(super) fn on_input(&mut self, source: PollSource, now: u64) {
         match source {
             PollSource::Signals => self.on_signals(now),
-            PollSource::Socket => self.on_connection(now),
-            PollSource::Leash => self.on_leash(now),
+            PollSource::Socket => self.accept_connection(now),
+            PollSource::Connection => self.on_connection(now),
             PollSource::Newcomer(at) => self.on_newcomer(at, now),
             PollSource::Report(at) => self.on_report(at, now),
             PollSource::Output(at) => {
@@ -284,7 +284,7 @@ impl Guard {
         }
     }
 
-    fn on_connection(&mut self, now: u64) {
+    fn accept_connection(&mut self, now: u64) {
         while let Ok((stream, _)) = self.socket.accept() {
             if self.newcomers.len() >= NEWCOMERS_LIMIT || !is_trusted(&stream) {
                 continue;
@@ -350,7 +350,7 @@ impl Guard {
         self.repeat_news();
     }
 
-    fn on_leash(&mut self, now: u64) {
+    fn on_connection(&mut self, now: u64) {
         let Some(connection) = &mut self.connection else {
             return;
         };
@@ -360,7 +360,7 @@ impl Guard {
             self.on_message(message, now);
         }
         if sent.is_err() || end.is_err() {
-            self.lose_leash(now);
+            self.lose_connection(now);
         }
     }
 

@@ -1,6 +1,6 @@
 //! I/O workers that read run directories, reused between runs: starting one takes longer than reading most journals.
 
-use crate::cli::target::{self, ReadFailure};
+use super::{ReadFailure, io_worker, peek_by};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// The idle I/O workers, the last used at the end.
 #[derive(Default)]
-pub(super) struct Readers(Mutex<Vec<Idle>>);
+pub(in crate::cli) struct Readers(Mutex<Vec<Idle>>);
 
 struct Idle {
     since: Instant,
@@ -25,10 +25,10 @@ impl Readers {
     ///
     /// # Errors
     /// Why it failed, as text.
-    pub(super) fn peek(&self, dir: &Utf8Path) -> Result<LoadedRun, String> {
+    pub(in crate::cli) fn peek(&self, dir: &Utf8Path) -> Result<LoadedRun, String> {
         // One that died meanwhile is not the file system's fault.
         if let Some(mut client) = self.take(dir) {
-            match target::peek_by(&mut client, dir) {
+            match peek_by(&mut client, dir) {
                 Ok(loaded) => return Ok(self.keep(dir, client, loaded)),
                 Err(ReadFailure(why, true)) => {
                     self.keep(dir, client, ());
@@ -38,8 +38,8 @@ impl Readers {
                 Err(_) => {}
             }
         }
-        let mut client = target::io_worker().map_err(|e| e.to_string())?;
-        match target::peek_by(&mut client, dir) {
+        let mut client = io_worker().map_err(|e| e.to_string())?;
+        match peek_by(&mut client, dir) {
             Ok(loaded) => Ok(self.keep(dir, client, loaded)),
             Err(ReadFailure(why, again)) => {
                 if again {
