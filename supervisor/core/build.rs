@@ -1,5 +1,5 @@
-//! Compiles the rulebook: checks the files of `rules/` and writes them as a table, so that a mistake in one does not compile and
-//! nothing is parsed at run time.
+//! Build script: checks the rulebook in `rules/` and compiles it into a table. A mistake in a rule fails the build, and nothing is parsed
+//! at run time.
 
 #![expect(clippy::disallowed_methods, reason = "a build script reads its sources")]
 #![expect(clippy::print_stderr, reason = "cargo shows it")]
@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The files, in order of precedence: if patterns of two classes match one line, the earlier class counts.
+/// Rule files in order of precedence: if patterns of two classes match a line, the earlier class wins.
 const FILES: [&str; 8] = [
     "gpu",
     "node",
@@ -33,7 +33,7 @@ const FILES: [&str; 8] = [
     "comm",
 ];
 
-/// Lengths of five minutes and more, in seconds, minutes and hours.
+/// Durations of five minutes and more, in seconds, minutes and hours.
 const LONG: [&str; 3] = [
     r"(?:[3-9]\d\d|\d{4,}|\d{1,3},\d{3})(?:\.\d+)? ?(?:s\b|sec\w*)",
     r"(?:[5-9]|\d{2,})(?:\.\d+)? ?min(?:utes?|s)?\b",
@@ -100,7 +100,7 @@ struct Line {
     holds: String,
     #[serde(default)]
     regex: String,
-    /// What stands before and behind a wait of five minutes or more. The part before it takes no digit of the number.
+    /// Regexes before and after a wait of five minutes or more. The first must not consume a digit of the number.
     long_wait: Option<[String; 2]>,
 }
 
@@ -170,7 +170,6 @@ fn compile() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The enums of classes and families.
 fn enums(classes: &str, families: &[String]) -> Result<String, Box<dyn Error>> {
     const DERIVES: &str = "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]";
     let mut out = format!(
@@ -201,13 +200,12 @@ fn family(code: &str) -> &str {
     code.split('.').next().unwrap_or(code)
 }
 
-/// The entry as a `RulebookEntry`.
 fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     check(of)?;
     let mut lines = Vec::new();
     if !of.xid.is_empty() {
         let numbers: Vec<String> = of.xid.iter().map(u32::to_string).collect();
-        // The forms that kernel logs and monitors give a numbered message of the driver.
+        // How kernel logs and monitors write an Xid message.
         let regex = format!(
             r"\bXid(?: error)?s?\s*(?:\([^)]{{1,60}}\))?\s*[:=]?\s*(?:{})\b",
             numbers.join("|")
@@ -219,7 +217,7 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     }
     let mut patterns = String::new();
     for (holds, regex) in &lines {
-        // As `(?i-u)` of bytes.
+        // Equivalent to `(?i-u)` on bytes.
         let mut parser = ParserBuilder::new();
         parser.case_insensitive(true).unicode(false).utf8(false);
         parser.build().parse(regex)?;
@@ -277,7 +275,7 @@ fn regex_of(line: &Line) -> String {
     }
 }
 
-/// What an entry must have beside what its form asks for.
+/// Checks what the types above cannot express.
 fn check(of: &Entry) -> Result<(), String> {
     let is_word = |part: &str| {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';

@@ -1,7 +1,7 @@
-//! The cause of an attempt's end: class, action, fingerprint.
+//! Diagnosis of why an attempt ended: class, action, fingerprint.
 //!
-//! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
-//! something explains it. A class never decides alone: see `decide`.
+//! The first failure in time counts, not the loudest. A cascade line is never the root cause, and a bare SIGKILL is an unknown kill
+//! until something explains it. A class never decides alone: see `decide`.
 
 mod alive;
 pub mod evidence;
@@ -44,7 +44,7 @@ use from_logs::from_the_logs;
 use log_verdict::public;
 use root_cause::{LogClue, choose, class_of, is_telling};
 
-/// Finds out what ended an attempt: its logs, read as `supervise diagnose` reads them, where the machine and our own acts show nothing else.
+/// Diagnoses an attempt. Its logs, read as `supervise diagnose` reads them, count unless the machine or our own acts show the cause.
 #[must_use]
 pub fn diagnose(a: &Attempt) -> Diagnosis {
     let told = with_the_node(a, from_the_ending(a, told(a)));
@@ -57,7 +57,7 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     }
 }
 
-/// The cause as our own acts, the logs, or what was seen of them while they were written tell it.
+/// The cause from our own acts, from the logs, or from the output that was scanned while it was written.
 fn told(a: &Attempt) -> Diagnosis {
     if let Some(d) = from_our_acts(a) {
         return d;
@@ -80,7 +80,7 @@ fn told(a: &Attempt) -> Diagnosis {
     }
 }
 
-/// Why the line that tells the cause does not count, if a script called the trainer.
+/// Why the root line does not count, if a launch script called the trainer.
 fn beside_the_call(a: &Attempt, logs: &LogCause) -> Option<String> {
     let place = logs.root.as_ref()?;
     let class = logs.class.as_ref()?;
@@ -94,7 +94,7 @@ fn beside_the_call(a: &Attempt, logs: &LogCause) -> Option<String> {
     Some(format!("not {class} of line {}: {why}", place.line))
 }
 
-/// A node from which nothing was heard is the cause of the connections to it that broke.
+/// A silent node is the cause of broken connections to it.
 fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
     match a.nodes.silent().filter(|_| told.class.is_in(Family::Comm)) {
         Some(nodes) => {
@@ -105,7 +105,7 @@ fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
     }
 }
 
-/// The exception that ended a worker, as its interpreter left it, where the output tells of none.
+/// Falls back to the exception that the interpreter saved when it exited, if the output does not explain the exit.
 fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     let Some((worker, ExitStatus::Code(1))) = a.end.first_failure.filter(|_| told.class == Class::ExitUnexplained)
     else {
@@ -125,7 +125,7 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     }
 }
 
-/// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for, and their stacks show where they stand.
+/// Adds to a hang or a communication failure the rank that the flight recorder or the stacks point to.
 fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
     let Some(facts) = &a.end.evidence else { return told };
     let hung = told.class.is_in(Family::Hang);
@@ -142,7 +142,7 @@ fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
     told
 }
 
-/// What we saw, ordered or did ourselves.
+/// The cause, if our own observations or acts establish it.
 fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
     if a.output.scratch && a.order.from.step().0 > 0 {
         return Some(named(
@@ -168,7 +168,7 @@ fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
     })
 }
 
-/// The cause as exit codes and what was seen of the output while it was written tell it.
+/// The cause from exit codes and from the output that was scanned while it was written.
 fn from_words(a: &Attempt) -> Diagnosis {
     let seen = match was_call_killed(a) {
         true => root(
@@ -192,7 +192,7 @@ fn from_words(a: &Attempt) -> Diagnosis {
     }
 }
 
-/// We ended it because it stood still, or its script would have gone on without us.
+/// The cause, if we stopped the attempt for a stall, or because its script was about to start the trainer again.
 fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
     if let Some(EndCause::Stalled(why)) = &a.end.ended_by_us {
         let class = match a.training.phase {
@@ -208,7 +208,7 @@ fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
     })
 }
 
-/// The trainer that a script called was killed from outside: nothing that it printed ended it.
+/// Returns true if the trainer called by a script was killed from outside, so that nothing it printed is the cause.
 fn was_call_killed(a: &Attempt) -> bool {
     let killed = matches!(
         a.end.first_failure,
@@ -217,7 +217,7 @@ fn was_call_killed(a: &Attempt) -> bool {
     killed && !a.called.is_empty() && a.end.failed_by_itself
 }
 
-/// Who kills says so for a whole process: an OOM killer, a scheduler, a machine that is taken away.
+/// Returns true for classes that explain the kill of a process: an OOM killer, a scheduler, a node that is taken away.
 fn tells_of_a_kill(means: &RuleKind) -> bool {
     match means {
         RuleKind::Failure(FailureClass::Known(class)) => {
@@ -229,9 +229,9 @@ fn tells_of_a_kill(means: &RuleKind) -> bool {
     }
 }
 
-/// A worker failed, and no cause was printed: its exit, and what follows from the ends of others.
+/// A worker failed without printing a cause: classifies its exit, or what its peers report.
 fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
-    // Ray says that one of its processes died, and of what nobody does.
+    // Ray reports the death of a process, but nothing says why it died.
     if class_of(status) == Class::ExitUnexplained && lost_a_process(a) {
         let text = format!(
             "worker {w} {}: a process of its Ray cluster died, and nothing says of what",
@@ -248,12 +248,12 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
         return build(a, class, text, "");
     }
     let class = class_of(status).into();
-    // Our own kills were told apart above.
+    // Our own kills were handled above.
     let text = format!("worker {w} {}{}", status.words(), hint(&class));
     build(a, class, text, "")
 }
 
-/// Words behind an end that nothing else tells of.
+/// Remark after an exit that nothing else explains.
 fn hint(class: &FailureClass) -> &'static str {
     match class {
         FailureClass::Known(Class::KillUnknown) => {
@@ -263,7 +263,7 @@ fn hint(class: &FailureClass) -> &'static str {
     }
 }
 
-/// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
+/// The last output lines of the worker that failed first, if no known failure was found: the only evidence left.
 #[must_use]
 pub fn last_lines(a: &Attempt) -> &[String] {
     let logs = a.end.evidence.iter().filter_map(|facts| facts.logs.as_ref());
@@ -277,7 +277,7 @@ fn named(a: &Attempt, class: Class, text: &str) -> Diagnosis {
     build(a, class, text.to_owned(), "")
 }
 
-/// The worker whose output tells of this class, where that is the cause.
+/// The worker whose output names this class, if that is the cause.
 pub(crate) fn teller(a: &Attempt, class: &FailureClass) -> Option<WorkerId> {
     let logs = a.end.evidence.as_ref().and_then(|facts| facts.logs.as_ref());
     if let Some(logs) = logs.filter(|l| l.class.as_ref() == Some(class)) {
@@ -287,7 +287,7 @@ pub(crate) fn teller(a: &Attempt, class: &FailureClass) -> Option<WorkerId> {
     (told == *class).then_some(s.worker)
 }
 
-/// The sighting that counts, if it is at least that strong. The launcher's end of the others, and a signal, tell nothing.
+/// The root sighting, if its weight is at least `least`. Teardown by the launcher and signals are no causes.
 fn root<'a>(
     seen: impl Iterator<Item = &'a (RuleKind, Sighting)>,
     a: &Attempt,
@@ -319,7 +319,7 @@ fn root<'a>(
     seen.get(choice.at).map(|(_, named, s)| (named.clone(), *s))
 }
 
-/// The trainer's own word that it failed, where nothing it printed beside that is known.
+/// The failure that the trainer itself reports, if its class is a cause.
 fn said(a: &Attempt) -> Option<(FailureClass, &Sighting)> {
     let (_, s) = a
         .output
@@ -330,12 +330,12 @@ fn said(a: &Attempt) -> Option<(FailureClass, &Sighting)> {
     (!is_symptom(class)).then(|| (class.into(), s))
 }
 
-/// Symptoms, and the end that a signal from outside makes of an exception: the others' ends say more.
+/// Returns true for symptoms, and for an exception raised by an outside signal: the exits of the other processes say more.
 fn is_symptom(class: Class) -> bool {
     class.row().kind == FailureKind::Cascade || class == Class::OpSignal
 }
 
-/// All that was seen is that a process of Ray's died.
+/// Returns true if Ray reported the death of one of its processes.
 fn lost_a_process(a: &Attempt) -> bool {
     let died = |means: &RuleKind| *means == RuleKind::Failure(Class::RayActorDied.into());
     a.output.sightings.iter().any(|(means, _)| died(means))
@@ -362,7 +362,7 @@ fn build(a: &Attempt, class: impl Into<FailureClass>, text: String, line: &str) 
         step: a.training.step.or(resumed_at(a)),
         text,
         node: None,
-        // The ends of those that we ended tell nothing.
+        // Exits of workers that we stopped say nothing.
         worker: a.end.first_failure.filter(|_| !a.was_ended_by_us()).map(|(w, _)| w),
         at_start: class == AT_START,
         class: match class {
@@ -372,7 +372,8 @@ fn build(a: &Attempt, class: impl Into<FailureClass>, text: String, line: &str) 
     }
 }
 
-/// An attempt that resumed has seen its resume point: what ends it in the step after ended the one before there.
+/// The step an attempt resumed from. It counts as reached, so that a failure in the next step matches the same failure of an
+/// earlier attempt.
 fn resumed_at(a: &Attempt) -> Option<Step> {
     match &a.order.from {
         StartPoint::Step { step, .. } => Some(*step),
@@ -380,7 +381,7 @@ fn resumed_at(a: &Attempt) -> Option<Step> {
     }
 }
 
-/// The line without what differs from attempt to attempt: numbers, addresses, long hexadecimals.
+/// Replaces what differs between attempts: numbers, addresses, long hexadecimals.
 fn normalise(line: &str) -> String {
     let mut out = String::with_capacity(line.len().min(256));
     let mut in_number = false;
@@ -397,7 +398,7 @@ fn normalise(line: &str) -> String {
     out
 }
 
-/// Its line; words of others about a worker stand in no line of its output.
+/// Line 0 marks messages from elsewhere about a worker, such as the kernel's.
 fn place(s: &Sighting) -> String {
     match s.line {
         0 => format!("worker {}", s.worker),

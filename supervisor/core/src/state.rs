@@ -1,7 +1,7 @@
-//! The state of a run: a fold over its records.
+//! State of a run, replayed from its journal records.
 //!
-//! `apply` is total and holds no policy: what a record means for the state is decided when it is written.
-//! `status`, `explain` and recovery use nothing else, so an old journal folds under new code to the same state.
+//! `apply` accepts every record and holds no policy: the meaning of a record is fixed when it is written. `status`, `explain` and
+//! recovery use nothing else, so new code replays an old journal to the same state.
 
 mod apply;
 mod attempt;
@@ -44,41 +44,41 @@ use crate::spec::seen::TrainerSeen;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything a decision may look at besides the specification and the event.
+/// Everything a decision may use besides the specification and the event.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunState {
-    /// The present (or last) term.
+    /// Current term, or the last one.
     pub term: Term,
     /// Time of the newest record.
     pub now: Tick,
-    /// The same for people.
+    /// The same as wall-clock time.
     pub wall: WallMs,
-    /// Activity of the supervisor.
+    /// Current activity of the supervisor.
     pub mode: RunMode,
-    /// When it began to do so.
+    /// When the supervisor entered this mode.
     pub since: Tick,
-    /// Attempts launched over the life of the run.
+    /// Attempts launched since the run was created.
     pub attempts: AttemptNo,
-    /// The present attempt, or the last one.
+    /// Current attempt, or the last one.
     pub attempt: Option<Attempt>,
-    /// An attempt was ended because its weights were no numbers any more: not done again before a person looked at the run.
+    /// Whether an attempt was stopped because of non-finite weights; not done again until an operator acts on the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub went_back: bool,
-    /// Intents without a result.
+    /// Acts that were started and have no result yet.
     pub pending: BTreeMap<ActId, Act>,
-    /// The number of the next act.
+    /// Id of the next act.
     pub next_act: ActId,
-    /// The last relaunch that was tried in advance.
+    /// Last rehearsal of a relaunch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearsal: Option<Rehearsal>,
-    /// The trainer that was seen while it ran, where the command tells of none.
+    /// Trainer recognised from its processes, if the command does not name one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<TrainerSeen>,
-    /// How it ended.
+    /// How the run ended.
     pub outcome: Option<RunOutcome>,
-    /// The newest decision's reasons.
+    /// Reasons of the newest decision.
     pub why: Vec<Reason>,
-    /// How long things took, over all attempts.
+    /// Measured durations over all attempts.
     #[serde(default, skip_serializing_if = "Clocks::is_empty")]
     pub clocks: Clocks,
     #[serde(flatten)]
@@ -98,51 +98,51 @@ fn is_none_yet(n: &u32) -> bool {
     *n == 0
 }
 
-/// Activity of the supervisor.
+/// Current activity of the supervisor.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunMode {
-    /// Nothing yet.
+    /// Before the first decision.
     #[default]
     Idle,
-    /// Making sure that no earlier attempt lives.
+    /// Making sure that no earlier attempt is still running.
     Fencing,
-    /// Looking at the disk.
+    /// Choosing the step to resume from.
     Choosing,
-    /// Changing the disk before a launch.
+    /// Editing the checkpoint root before a launch.
     Arranging {
-        /// The launch to come.
+        /// Launch that follows.
         order: LaunchOrder,
     },
     /// Starting workers.
     Launching {
-        /// The command that is launched.
+        /// Launch in progress.
         order: LaunchOrder,
     },
-    /// Workers run.
+    /// Workers are running.
     Running,
-    /// A save may finish.
+    /// Waiting for a running save to finish.
     Draining {
-        /// Until when.
+        /// Deadline.
         until: Tick,
-        /// The act that follows.
+        /// What follows the stop.
         then: AfterStop,
     },
-    /// Workers are being ended.
+    /// Stopping the workers.
     Stopping {
-        /// The act that follows.
+        /// What follows the stop.
         then: AfterStop,
-        /// SIGTERM was sent first.
+        /// Whether SIGTERM was sent first.
         gently: bool,
     },
     /// Waiting for a condition.
     Waiting {
-        /// Which.
+        /// Condition that is awaited.
         what: WaitCondition,
-        /// Until when at most.
+        /// Deadline.
         until: Tick,
     },
-    /// It is over.
+    /// The run is over.
     Finished,
 }
 
@@ -168,18 +168,18 @@ impl RunMode {
 /// One launch of all workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Its number.
+    /// Number of the attempt.
     pub no: AttemptNo,
-    /// The term that launched it.
+    /// Term that launched it.
     pub term: Term,
-    /// The order.
+    /// Order it was launched with.
     pub order: LaunchOrder,
-    /// Ends so far.
+    /// Exit statuses so far.
     pub exits: BTreeMap<WorkerId, ExitStatus>,
-    /// Its nodes, where it has several.
+    /// Nodes of the attempt, if there are several.
     #[serde(default, skip_serializing_if = "AttemptNodes::is_empty")]
     pub nodes: AttemptNodes,
-    /// Lines that each worker's script had printed when it called the trainer.
+    /// Number of lines each worker's script had printed when it called the trainer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub called: BTreeMap<WorkerId, u64>,
     #[serde(flatten)]
@@ -193,7 +193,7 @@ pub struct Attempt {
 }
 
 impl RunState {
-    /// The exit code of a run that ended: who stopped it counts.
+    /// Exit code of an ended run; a stop by SIGINT or SIGTERM has its own.
     #[must_use]
     pub fn exit_code(&self) -> Option<u8> {
         let by = self.requests.stop.as_ref().map(|w| w.by.as_str());
@@ -204,14 +204,14 @@ impl RunState {
         }
     }
 
-    /// The run was adopted, but nothing was launched since: its disk edits may be half done, and what is
-    /// on disk is still another run's.
+    /// Returns true if the run was adopted but nothing was launched since: its disk edits may be half done, and the checkpoints on disk
+    /// still belong to another run.
     #[must_use]
     pub fn care_is_unfinished(&self) -> bool {
         self.requests.care.as_ref().is_some_and(|c| self.attempts < c.attempt)
     }
 
-    /// The newest whole step of the last scan that stands under the checkpoint root.
+    /// Newest whole step under the checkpoint root in the last scan.
     #[must_use]
     pub fn newest_whole(&self) -> Option<&CheckpointSummary> {
         self.disk
@@ -222,14 +222,14 @@ impl RunState {
             .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
     }
 
-    /// Returns true if this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
-    /// newest one while its writer lives.
+    /// Returns true if the save of this step is unfinished or interrupted: it lacks state that an older step has, or it is the newest
+    /// step while its writer is running.
     #[must_use]
     pub fn is_cut_short(&self, c: &CheckpointSummary) -> bool {
         let Some(scan) = self.disk.scan.as_ref().filter(|_| c.resume != Resumability::Exact) else {
             return false;
         };
-        // A save that overwrites the only checkpoint is whole or not; what it loses, any later one loses too.
+        // A save that overwrites the only checkpoint is whole or not; later saves lack the same state.
         if c.save.is_some() || is_live(&c.id) {
             return false;
         }
@@ -240,25 +240,25 @@ impl RunState {
         older || newest && self.live().is_some()
     }
 
-    /// A copy of the live set is on its way.
+    /// Returns true while the live set is being copied.
     #[must_use]
     pub fn is_keeping(&self) -> bool {
         self.pending.values().any(|a| matches!(a.kind, ActKind::Keep { .. }))
     }
 
-    /// Somebody wants the run to end, not at its next save but as soon as its workers can be ended.
+    /// Returns true if a stop was requested that does not wait for the next save.
     #[must_use]
     pub fn is_to_stop(&self) -> bool {
         self.requests.stop.as_ref().is_some_and(|w| !w.after_save)
     }
 
-    /// The present term launched an attempt.
+    /// Returns true if the current term launched an attempt.
     #[must_use]
     pub fn has_launched(&self) -> bool {
         self.attempt.as_ref().is_some_and(|a| a.term == self.term)
     }
 
-    /// The attempt that lives, or may live.
+    /// The attempt, unless all its processes have exited.
     #[must_use]
     pub fn live(&self) -> Option<&Attempt> {
         self.attempt.as_ref().filter(|a| !a.end.gone)

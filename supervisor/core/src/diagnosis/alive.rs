@@ -1,4 +1,4 @@
-//! What a log went on after: it ended no process, whatever it looked like.
+//! Matches that a log outlived: they ended no process, whatever they looked like.
 
 use super::log_reader::{LAST, LogMatch, LogReader, ParsedLog, START, clue};
 use super::log_verdict::Confidence;
@@ -8,21 +8,21 @@ use crate::event::scan::QUOTED;
 use crate::rulebook::taxonomy::{Class, Family, Weight};
 
 impl LogReader {
-    /// The line on which the last run of a log begins.
+    /// First line of the last run in a log.
     pub(super) fn last_run(&self, file: usize) -> u64 {
         self.logs
             .get(file)
             .map_or(0, |log| log.runs.last(|from| self.is_any_from(file, from)))
     }
 
-    /// How many runs the log holds that holds the most.
+    /// Largest number of runs in one log.
     pub(super) fn runs(&self) -> u32 {
         let all = self.logs.iter().enumerate();
         let counts = all.map(|(file, log)| log.runs.count(|from| self.is_any_from(file, from)));
         counts.max().unwrap_or(1)
     }
 
-    /// How sure that is: a log of several runs, words without a traceback, and a log that only stops, leave something open.
+    /// Limits the confidence if the log only stops, has several runs, ends with a bare exception, or continued after the root line.
     pub(super) fn certainty(&self, told: Confidence, root: Option<&LogMatch>) -> Confidence {
         let Some(root) = root else {
             return match self.logs.iter().any(ParsedLog::shows_life) && self.found.iter().all(|f| !is_strong(f)) {
@@ -34,7 +34,7 @@ impl LogReader {
         told.at_most(if open { Confidence::Medium } else { Confidence::High })
     }
 
-    /// The log tells of another cause as well.
+    /// Returns true if the log shows another cause as well.
     pub(super) fn is_contested(&self, root: &LogMatch) -> bool {
         let other = |f: &LogMatch| {
             f.file == root.file && f.class != root.class && is_strong(f) && !f.sighting.rule.contains(".chained")
@@ -48,7 +48,7 @@ impl LogReader {
         found.any(|f| f.sighting.line >= from) || self.ends.iter().any(|end| end.file == file && end.line >= from)
     }
 
-    /// Without what the log went on after, if that is not all that there is.
+    /// Drops the matches that the log outlived, unless none would be left.
     pub(super) fn living<'a>(&self, found: Vec<&'a LogMatch>, exit: Option<i32>) -> Vec<&'a LogMatch> {
         let mut found = found;
         if exit.is_none() && self.ended().is_none() {
@@ -71,7 +71,7 @@ impl LogReader {
         found
     }
 
-    /// The log went on for long after it.
+    /// Returns true if the log continued for long after the match.
     fn is_lived_through(&self, f: &LogMatch) -> bool {
         let on = |f: &LogMatch| {
             self.logs
@@ -81,14 +81,14 @@ impl LogReader {
         !is_lasting(f) && on(f)
     }
 
-    /// The log went on to its end after it.
+    /// Returns true if the log continued to its end after the match.
     fn is_survived(&self, f: &LogMatch) -> bool {
         let calm = |f: &LogMatch| self.logs.get(f.file).is_some_and(|log| log.runs.ends_calmly(f.logged));
         !is_lasting(f) && (self.is_lived_through(f) || calm(f))
     }
 }
 
-/// The first exception of the last chain that an interpreter ended with: what stands before it in the log is of another one.
+/// The first exception of the last chain that an interpreter exited with. Earlier ones belong to other processes.
 fn last_of_an_interpreter<'a>(found: &[&'a LogMatch]) -> Option<&'a LogMatch> {
     let ends = |f: &&LogMatch| f.outermost.is_some() && !f.sighting.rule.ends_with(QUOTED);
     let last = found.iter().rposition(ends)?;
@@ -104,7 +104,7 @@ fn last_of_an_interpreter<'a>(found: &[&'a LogMatch]) -> Option<&'a LogMatch> {
     of_chain.last()
 }
 
-/// It names a cause by itself.
+/// Returns true if the match alone names a cause.
 fn is_strong(f: &LogMatch) -> bool {
     match weight(&clue(f)) {
         Weight::Machine | Weight::Cause => true,
@@ -113,7 +113,7 @@ fn is_strong(f: &LogMatch) -> bool {
     }
 }
 
-/// A log goes on after it, and it is what is wrong all the same.
+/// Returns true for failures that do not stop the output.
 fn is_lasting(f: &LogMatch) -> bool {
     let of_machine = || {
         let said = &f.sighting;

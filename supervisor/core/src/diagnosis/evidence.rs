@@ -1,27 +1,25 @@
-//! Evidence against words: a class that the machine shows, where the log does not know better.
+//! Machine evidence that overrides the diagnosis from the output.
 //!
-//! It beats what a log says: a worker that the kernel killed prints nothing, and a full disk hides behind odd errors.
+//! A worker killed by the kernel prints nothing, and a full disk hides behind odd errors.
 
 use crate::event::ExitStatus;
 use crate::observe::machine::{KernelKind, MachineFacts};
 use crate::rulebook::taxonomy::{Class, FailureClass, Family, class_of_xid};
 use crate::state::Attempt;
 
-/// A disk with less room is full: no save fits.
+/// A disk with less free space, in bytes, is full: no save fits.
 const FULL: u64 = 16 << 20;
 
 /// A cause that the evidence shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvidenceCause {
-    /// Class.
     pub class: Class,
-    /// In words.
     pub text: String,
-    /// The part of them that stays the same from one time to the next.
+    /// The text without pids and sizes, for the fingerprint.
     pub shape: String,
 }
 
-/// The cause that the evidence of an attempt shows, where its output told of another class; `None` where that stands.
+/// The cause from the evidence of an attempt, if it overrides `told`, the class from the output.
 #[must_use]
 pub fn better(a: &Attempt, told: &FailureClass) -> Option<EvidenceCause> {
     let (class, text) = shown(a, a.end.evidence.as_ref()?, told)?;
@@ -29,7 +27,6 @@ pub fn better(a: &Attempt, told: &FailureClass) -> Option<EvidenceCause> {
     Some(EvidenceCause { class, text, shape })
 }
 
-/// A class that the facts show, where the log did not know better.
 fn shown(a: &Attempt, facts: &MachineFacts, told: &FailureClass) -> Option<(Class, String)> {
     let unknown = [Class::ExitUnexplained, Class::RayActorDied];
     let open = told.is_in(Family::Kill) || told.is_in(Family::Comm) || unknown.iter().any(|class| told == class);
@@ -69,7 +66,7 @@ fn shown(a: &Attempt, facts: &MachineFacts, told: &FailureClass) -> Option<(Clas
     None
 }
 
-/// The words that stay the same from one time to the next: no process, no size.
+/// The words of a message that are the same each time: no pids, no sizes.
 fn shape(text: &str) -> String {
     let mut words = text.split(' ').filter(|w| !w.contains(|c: char| c.is_ascii_digit()));
     words.by_ref().take(12).collect::<Vec<_>>().join(" ")
@@ -135,7 +132,7 @@ mod tests {
         let d = ended(ExitStatus::Signal(9), told(true));
         assert_eq!(d.class, Class::MemHostOom);
         assert!(d.text.contains("Killed process 77"), "{}", d.text);
-        // The GPU that went away explains it then.
+        // Then the lost GPU explains it.
         assert_eq!(ended(ExitStatus::Signal(9), told(false)).class, Class::GpuFallenOffBus);
         assert_eq!(
             ended(ExitStatus::Signal(9), MachineFacts::default()).class,

@@ -1,11 +1,11 @@
-//! Sightings in the exceptions that ended interpreters.
+//! Sightings in exceptions that interpreters saved when they exited.
 
 use super::rules::failure_rules;
 use crate::event::Sighting;
 use crate::event::scan::{RuleKind, Scanner};
 use crate::observe::exception::WorkerException;
 
-/// Sightings in the traceback of an exception, as if it had been printed.
+/// Scans the traceback of an exception as if it had been printed.
 pub(super) fn sightings(of: &WorkerException) -> Vec<(RuleKind, Sighting)> {
     let Ok(mut scanner) = Scanner::new(failure_rules()) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub(super) fn sightings(of: &WorkerException) -> Vec<(RuleKind, Sighting)> {
     let text = of.text();
     let lines = (1..).zip(text.lines());
     let hits = lines.filter_map(|(number, line)| scanner.line(of.worker, number, line.as_bytes()));
-    // In the worker's output they stand nowhere.
+    // The traceback has no line in the worker's output.
     let unplaced = |s: Sighting| Sighting { line: 0, ..s };
     hits.map(|hit| (hit.kind, unplaced(hit.sighting))).collect()
 }

@@ -1,5 +1,5 @@
-//! The cause as the logs tell it, and what only the supervisor knows beside them: its orders and acts, the kernel's words, the
-//! trainer's own.
+//! Diagnosis from the logs, corrected by what only the supervisor knows: its orders and acts, kernel messages, the trainer's own
+//! report.
 
 use super::reported_exits::rank;
 use super::{action, build, from_its_stop, hint, root, said, shorten, unsaid};
@@ -10,9 +10,9 @@ use crate::rulebook::log_cause::{LogCause, LogPlace};
 use crate::rulebook::taxonomy::{Class, FailureClass, Family, Weight};
 use crate::state::Attempt;
 
-/// The class is that of the logs, unless the words name what else is known.
+/// Uses the class from the logs unless the supervisor knows better.
 pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {
-    // The start from nothing was ordered, or the resume proven: we know that better than the output.
+    // A start from scratch was ordered, or the resume is proven: the output is wrong about that.
     let ordered = logs.else_cause.as_deref().filter(|_| !a.output.scratch);
     let cause = ordered.unwrap_or(logs);
     let mut d = weighed(a, cause);
@@ -63,8 +63,8 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
     }
 }
 
-/// A shard that is not there is one of another number of ranks to who reads the line alone. The step that was resumed from was proven with
-/// all of its shards, and the number of ranks was compared before the launch: one is gone.
+/// In the log alone, a missing shard looks like another world size. But the step resumed from was proven with all its shards, and the
+/// world size was checked before launch: the shard was lost since.
 fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     let is_proven = matches!(a.order.from, StartPoint::Step { .. });
     let is_shard = |p: &&LogPlace| p.text.contains("No such file") && p.text.contains("_world_size_");
@@ -80,7 +80,7 @@ fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     })
 }
 
-/// The first end that the launcher reports is that of one of its own processes.
+/// Describes the first exit that the launcher reports, one of its child processes.
 fn reported(p: &LogPlace, end: ExitStatus, class: &FailureClass) -> String {
     let who = match rank(&p.text) {
         Some(rank) => format!("rank {rank} under the launcher of worker {}", p.worker),
@@ -90,9 +90,9 @@ fn reported(p: &LogPlace, end: ExitStatus, class: &FailureClass) -> String {
     format!("{who} {}{} (line {}: {text})", end.words(), hint(class), p.line)
 }
 
-/// A line tells it.
+/// Diagnosis from the root line.
 fn at(a: &Attempt, class: &FailureClass, logs: &LogCause, place: &LogPlace) -> Diagnosis {
-    // Steps that only the trainer's own form shows came before it.
+    // Only the trainer's adapter may recognize the steps before it.
     let at_start = logs.at_start && a.training.step.is_none();
     let key = if at_start {
         super::AT_START.into()
@@ -100,7 +100,7 @@ fn at(a: &Attempt, class: &FailureClass, logs: &LogCause, place: &LogPlace) -> D
         class.clone()
     };
     let text = format!("{place}: {}", shorten(&place.text));
-    // Which echo or warning comes first is chance.
+    // Which of several echoes or warnings comes first is random: keep it out of the fingerprint.
     let line = if logs.sure { place.text.as_str() } else { "" };
     Diagnosis {
         action: action(&key),
@@ -109,8 +109,8 @@ fn at(a: &Attempt, class: &FailureClass, logs: &LogCause, place: &LogPlace) -> D
     }
 }
 
-/// The kernel killed a process of the attempt, as its guard read in the kernel's log or in the counters of the control group: a process
-/// that is killed prints nothing. What the machine says in the output counts as much.
+/// An OOM kill that the guard read from the kernel log or the cgroup counters: a killed process prints nothing. A machine failure in
+/// the output has equal weight, so it is kept.
 fn killed_for_memory(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     let of_machine = |class: &FailureClass| {
         let memory = [Class::MemRayOom, Class::MemHostOom];

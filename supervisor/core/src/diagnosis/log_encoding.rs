@@ -1,28 +1,28 @@
-//! Whether a log is text, and in which encoding. Where it is no text, an empty result tells nothing.
+//! Detects logs that are not plain text. For those, an empty result means nothing.
 
-/// Bytes of each piece that are looked at.
+/// Bytes of each piece that are inspected.
 const LOOKED_AT: usize = 4096;
 
-/// Zeros that no program prints.
+/// More zero bytes than any program prints.
 const ZEROS: u64 = 64;
 
-/// A reason to doubt that a log tells what happened.
+/// Why a log may not show what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogDoubt {
-    /// There is nothing in it.
+    /// It is empty.
     Empty,
-    /// It is text in two bytes a character.
+    /// It is UTF-16.
     Utf16,
-    /// It is no text.
+    /// It is not text.
     Binary,
-    /// Zeros stand where somebody cut it while it was written.
+    /// It was truncated while being written, which left zeros.
     Zeros,
-    /// It has a line that is too long to be read to its end.
+    /// It has a line too long to be read completely.
     LongLine,
 }
 
 impl LogDoubt {
-    /// The fault of the log.
+    /// Message for the user.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -35,22 +35,20 @@ impl LogDoubt {
     }
 }
 
-/// Counts of the bytes of one log.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Shape {
     seen: u64,
     zero: u64,
-    /// Control characters that no terminal prints, zero among them.
+    /// Control characters that no terminal prints, including zeros.
     odd: u64,
     marked: bool,
     inked: bool,
-    /// Zeros among all bytes.
+    /// Zeros in all bytes, not only the inspected ones.
     zeros: u64,
     long: bool,
 }
 
 impl Shape {
-    /// Takes in the next piece.
     pub(super) fn note(&mut self, bytes: &[u8]) {
         let head = &bytes[..bytes.len().min(LOOKED_AT)];
         self.marked |= self.seen == 0 && (head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff"));
@@ -64,12 +62,11 @@ impl Shape {
         }
     }
 
-    /// A line was cut.
     pub(super) fn note_long_line(&mut self) {
         self.long = true;
     }
 
-    /// What could not be read of it, although it is text.
+    /// The part of a text log that could not be read.
     pub(super) fn gap(&self) -> Option<LogDoubt> {
         match self.zeros {
             ZEROS.. => Some(LogDoubt::Zeros),
@@ -78,13 +75,11 @@ impl Shape {
         }
     }
 
-    /// It is no text, so that a line of it that tells a failure may be none. A log that was emptied while it was written holds zeros,
-    /// and is a log.
+    /// Returns true if it is not text, so that a match may be chance. Zeros do not count: a log truncated while being written has them.
     pub(super) fn is_noise(&self) -> bool {
         self.odd.saturating_sub(self.zero) * 20 > self.seen
     }
 
-    /// The reason to doubt it, if there is one.
     pub(super) fn doubt(&self) -> Option<LogDoubt> {
         match self.seen {
             _ if !self.inked => Some(LogDoubt::Empty),
@@ -120,7 +115,7 @@ mod tests {
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
         assert_eq!(doubt(&binary), Some(LogDoubt::Binary));
-        // A log that was cut while it was written may begin with zeros.
+        // A log truncated while being written may start with zeros.
         let cut = [vec![0; 300], text.repeat(20).into_bytes()].concat();
         assert_eq!(doubt(&cut), Some(LogDoubt::Zeros));
     }

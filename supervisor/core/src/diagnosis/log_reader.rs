@@ -1,7 +1,7 @@
-//! A log of an unsupervised run, read once from its beginning in bounded memory: what was seen in it that may have ended its run.
+//! Single-pass log reader with bounded memory: collects the lines that may explain why a run ended.
 //!
-//! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
-//! have one. Records of training are looked for only as long as something waits to be explained by them.
+//! Lines without one of the table's texts are never parsed: an automaton runs over the bytes and finds the others. Training records
+//! are searched for only while a failure awaits them.
 
 use super::log_encoding::Shape;
 use super::patterns::{OTHERS, Patterns};
@@ -26,89 +26,83 @@ use notes::{is_end_of_python, is_error_of_a_logger};
 
 pub(super) use notes::{LAST, clue};
 
-/// Bytes of a line that are kept waiting for its end.
+/// Longest line that is buffered until its newline, in bytes.
 const LINE: usize = 1 << 20;
 
-/// Things seen that are kept.
+/// Most matches that are kept.
 const FOUND: usize = 400;
 
-/// Things seen of one class that are kept while they are many.
+/// Most matches kept of one class, once half of `FOUND` is used.
 const OF_CLASS: usize = 16;
 
-/// Lines after the beginning of a traceback, or of text of a model, that are looked at one by one.
+/// Lines after the start of a traceback or of model text that are parsed one by one.
 const CAREFUL: u32 = 400;
 
-/// Rule of a line that says that the training began from nothing, where a resume was wanted.
+/// Rule of a line that says that training started from scratch although a resume was wanted.
 pub(super) const START: &str = "start";
 
-/// Bytes at the end of a log that are looked at for its last records.
+/// Bytes at the end of a log that are searched for its last records.
 const TAIL: usize = 64 << 10;
 
-/// Something seen.
 #[derive(Debug, Clone)]
 pub(super) struct LogMatch {
-    /// The log it stands in, by its number.
+    /// Index of the log.
     pub(super) file: usize,
-    /// The time before it, where lines have times: month, day and time of day.
+    /// Last timestamp up to this line: month, day and time of day in ms.
     pub(super) time: Option<u64>,
     pub(super) class: Class,
-    /// The class as the user's rules call it.
+    /// The class named by the user's rule.
     pub(super) own: Option<FailureClass>,
     pub(super) sighting: Sighting,
-    /// New steps before it in its log.
+    /// Number of new steps before it in its log.
     pub(super) steps: u32,
-    /// The newest step before it in its log.
+    /// Newest step before it in its log.
     pub(super) step: Option<Step>,
-    /// A launcher put the name of a machine before it.
+    /// Whether a launcher prefixed it with a node name.
     pub(super) named: bool,
-    /// The program wrote it into its log: it had caught it.
+    /// Whether the program itself logged it, so that it had caught it.
     pub(super) logged: bool,
-    /// The line of the header of a traceback that leads from the outermost frame of a script: the interpreter ended with it.
+    /// Header line of a traceback that starts at the outermost frame of a script: the interpreter exited with it.
     pub(super) outermost: Option<u64>,
 }
 
-/// A log that was read.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ParsedLog {
     pub(super) steps: LogSteps,
-    /// The last record that says how many steps there are.
+    /// Step and total of the last record that has both.
     pub(super) last: Option<(u64, u64)>,
-    /// The last planned step, where a line says it by itself.
+    /// Last planned step, if a separate line says it.
     planned: Option<u64>,
-    /// It says that the training is over, or that its process ended well.
+    /// Whether it says that training is over, or that its process exited with success.
     pub(super) says_end: bool,
     pub(super) exited: bool,
-    /// The line that says that the training came to its end, after which it did no step.
+    /// Line that says that training finished, if no step follows.
     pub(super) done: Option<u64>,
-    /// Its end was wanted before the last step.
+    /// Whether an end before the last step was intended.
     pub(super) wanted: bool,
-    /// Its training began, whether or not it came to a step.
+    /// Whether training began, even without a finished step.
     pub(super) began: bool,
-    /// Memory of a GPU is held by a process that is gone.
+    /// Whether GPU memory is held by a process that has exited.
     pub(super) orphan: bool,
-    /// The counts of ranks that wrote its checkpoints, where there are two.
+    /// World size that wrote its checkpoint shards, and whether there are two.
     world: Option<u64>,
     pub(super) other_world: bool,
-    /// A node is gone.
     pub(super) node_gone: bool,
-    /// A resume was ordered, or began.
+    /// Whether a resume was ordered or started.
     pub(super) resumes: bool,
-    /// The kind of its bytes.
     pub(super) shape: Shape,
-    /// The runs in it.
     pub(super) runs: Runs,
-    /// It is that of a server, which says so.
     serves: bool,
 }
 
 impl ParsedLog {
-    /// Its training steps, or says that it ended.
+    /// Returns true if it shows a step or the end of training.
     pub(super) fn shows_life(&self) -> bool {
         self.steps.count > 0 || self.says_end || self.exited || self.done.is_some()
     }
 }
 
-/// All logs of one run, as far as they were read.
+/// Reads the logs of one run.
 pub struct LogReader {
     scanner: Scanner,
     forms: StepPatterns,
@@ -119,7 +113,7 @@ pub struct LogReader {
     stall: Stall,
     pub(super) logs: Vec<ParsedLog>,
     pub(super) found: Vec<LogMatch>,
-    /// The first ends that launchers report, and one of those that only followed.
+    /// The first exits that launchers report, and one that only followed from another.
     pub(super) ends: Vec<ReportedEnd>,
     pub(super) followed: Option<ExitStatus>,
     buffer: Vec<u8>,
@@ -127,24 +121,24 @@ pub struct LogReader {
     line: u64,
     careful: u32,
     time: Option<u64>,
-    /// New steps until which records are looked for.
+    /// Number of new steps up to which records are searched for.
     watch: u32,
-    /// The line that is looked at was kept, and a machine's name stands before it.
+    /// Whether the current line was kept, and whether it starts with a node name.
     kept: bool,
     named: bool,
-    /// The last traceback began behind a logger's words, on this line, and its first frame is that of a script.
+    /// The last traceback: whether a logger printed it, its header line, and whether its first frame is a script's.
     logged: bool,
     header: u64,
     outermost: bool,
-    /// Something on this line was seen so often that it is not kept.
+    /// Whether a match on this line was dropped because of the limits.
     passed_over: bool,
 }
 
 impl LogReader {
-    /// Before the first log. The user's rules count before the table's.
+    /// Creates a reader. The user's rules take precedence over the table's.
     ///
     /// # Errors
-    /// A pattern that is no regular expression.
+    /// A pattern is not a regular expression.
     pub fn new(user: &[FailureLine]) -> Result<Self, ScanError> {
         let mut rules = user_rules(user);
         rules.extend(failure_rules());
@@ -156,7 +150,7 @@ impl LogReader {
             .chain(SAMPLES.iter().copied())
             .collect();
         texts.retain(|t| !t.is_empty());
-        // Without a text to look for, each line has to be tried.
+        // The user's rules have no texts: try each line.
         if !user.is_empty() {
             texts.push("\n");
         }
@@ -189,7 +183,7 @@ impl LogReader {
         })
     }
 
-    /// Forgets the run that was read: the next log is one of another run.
+    /// Resets the reader for the logs of another run.
     pub fn clear(&mut self) {
         self.logs.clear();
         self.found.clear();
@@ -198,7 +192,7 @@ impl LogReader {
         self.scanner.clear();
     }
 
-    /// The next log begins.
+    /// Starts the next log. Its bytes follow with `feed`.
     pub fn begin(&mut self) {
         self.logs.push(ParsedLog::default());
         (self.line, self.careful, self.time, self.watch) = (1, 0, None, 3);
@@ -206,7 +200,7 @@ impl LogReader {
         self.tail.clear();
     }
 
-    /// Some bytes of it, in order.
+    /// Feeds the next bytes of the log.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(log) = self.logs.last_mut() {
             log.shape.note(bytes);
@@ -229,7 +223,7 @@ impl LogReader {
         self.buffer = buffer;
     }
 
-    /// Its end.
+    /// Finishes the log.
     pub fn end_log(&mut self) {
         let rest = std::mem::take(&mut self.buffer);
         self.block(&rest);
@@ -255,12 +249,12 @@ impl LogReader {
             {
                 log.last = Some((step, total));
             }
-            // Not each step is printed.
+            // Some trainers do not print each step, but name it when they save it.
             let saved = self.patterns.saved(&text).unwrap_or(0);
             log.last = log.last.map(|(step, total)| (step.max(saved), total));
             log.says_end |= self.patterns.over.is_match(&text);
             log.exited |= self.patterns.exited.is_match(&text);
-            // The last step may be drawn once more below it.
+            // A progress bar may draw the last step once more below it.
             if mark.is_some_and(|m| m.step.is_none() || m.step > drawn) {
                 log.done = None;
             }
@@ -279,7 +273,7 @@ impl LogReader {
         }
     }
 
-    /// The line as its process printed it, or the last one inside a record.
+    /// The line as its process printed it, or the last line inside a JSON record.
     fn message(&self, line: &[u8]) -> Vec<u8> {
         match wrapped::lines(line).and_then(|mut inside| inside.pop()) {
             Some(last) => self.scanner.message(&last),
@@ -294,7 +288,6 @@ impl LogReader {
         self.tail.drain(..over);
     }
 
-    /// Whole lines.
     fn block(&mut self, data: &[u8]) {
         let (mut at, mut counted) = (0, 0);
         while at < data.len() {
@@ -337,8 +330,8 @@ impl LogReader {
             .is_some_and(|log| log.steps.count < self.watch || log.steps.bad > 0)
     }
 
-    /// One line that holds one of the texts, or stands in a traceback. Records were passed over where nothing waited for them: those
-    /// right before a line that is kept are looked for now.
+    /// Scans a line that holds one of the texts, or is part of a traceback. Records were skipped while nothing awaited them, so those
+    /// right before a kept line are searched for now.
     fn look(&mut self, line: &[u8], before: &[u8]) {
         let watched = self.watches();
         self.kept = false;
@@ -362,7 +355,7 @@ impl LogReader {
         }
     }
 
-    /// The newest step of the last records in these pieces, of which the later ones come first.
+    /// The newest step of the last records in these pieces, given last piece first.
     fn newest_in(&self, pieces: &[&[u8]]) -> Option<Step> {
         let lines = pieces.iter().flat_map(|p| p.rsplit(|b| matches!(b, b'\n' | b'\r')));
         let records = lines.filter_map(|line| self.forms.record(&self.message(line))?.step);
@@ -420,14 +413,13 @@ impl LogReader {
         }
     }
 
-    /// An exception. Before the first step it is one of the start.
     fn keep_exception(&mut self, s: Sighting) {
         self.keep(rules::classify_exception(&s, self.stage()), None, s);
     }
 
     fn stage(&self) -> AttemptStage {
         match self.logs.last() {
-            // A bar at 0 is drawn before the first.
+            // A bar at 0 is drawn before the first step.
             Some(log) if log.steps.trained() > 1 || log.steps.trained() > 0 && log.steps.newest != Some(Step(0)) => {
                 AttemptStage::Stepping
             }
@@ -441,7 +433,7 @@ impl LogReader {
             return;
         }
         let steps = self.logs.last().map_or(0, |log| log.steps.count);
-        // Steps are counted for as long as they can tell that this was no cause.
+        // Count steps for as long as they can show that this was not the cause.
         let until = if class.family() == Family::Sched { GRACE + 1 } else { 6 };
         self.watch = self.watch.max(steps.saturating_add(until));
         if self.found.len() >= FOUND {

@@ -1,4 +1,4 @@
-//! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
+//! Verdict on the logs of a run: class, root line, cascade, and the answer to a first occurrence.
 
 use super::log_encoding::LogDoubt;
 use super::log_reader::{LogMatch, LogReader, ParsedLog, START, clue};
@@ -10,28 +10,27 @@ use crate::journal::record::FailureAction;
 use crate::rulebook::log_cause::{LogCause, LogPlace, LogSource};
 use crate::rulebook::taxonomy::{self, Class, FailureClass, Family, Weight};
 
-/// Lines of what followed that are told.
+/// Most cascade lines that are reported.
 const CASCADE: usize = 20;
 
-/// Lines between the end of a program and the words of the script that called it.
+/// Lines between the end of a program and the messages of the script that called it.
 const NEAR: u64 = 20;
 
-/// An error of the class `code.type_key` before the first step.
+/// Internal class of a `code.type_key` error before the first step.
 pub(crate) const AT_START: Class = Class::CodeAtStart;
 
-/// Certainty of a verdict.
+/// How certain a verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confidence {
     /// A line names the cause.
     High,
-    /// A line tells of it, or the exit does.
+    /// A line hints at the cause, or the exit code does.
     Medium,
-    /// All that is left.
+    /// Only weak evidence is left.
     Low,
 }
 
 impl Confidence {
-    /// No more than that.
     pub(super) fn at_most(self, limit: Self) -> Self {
         match (self, limit) {
             (Self::Low, _) | (_, Self::Low) => Self::Low,
@@ -40,7 +39,7 @@ impl Confidence {
         }
     }
 
-    /// The word for it.
+    /// The name in output and `--json`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -54,43 +53,43 @@ impl Confidence {
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// The log, by its number.
+    /// Index of the log.
     pub file: usize,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// The line, cut to 4 KiB.
+    /// Text of the line, cut to 4 KiB.
     pub text: String,
 }
 
-/// Why a run ended, as far as its logs tell.
+/// Why a run ended, according to its logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogVerdict {
-    /// Class as in the table; `None`: the logs tell of no failure.
+    /// Failure class; `None`: the logs show no failure.
     pub class: Option<FailureClass>,
-    /// An error of the program before its first step.
+    /// Whether it is a program error before the first step.
     pub at_start: bool,
-    /// The answer to a first occurrence; `None`: there is nothing to do.
+    /// The answer to a first occurrence; `None`: nothing to do.
     pub action: Option<FailureAction>,
-    /// Certainty.
+    /// How certain the verdict is.
     pub confidence: Confidence,
-    /// The line that tells it.
+    /// The line that shows the cause.
     pub root: Option<LogLine>,
-    /// The launcher's report of the first end, where the class follows from that end alone.
+    /// The launcher's report of the first exit, if the class follows from that exit alone.
     pub report: Option<(LogLine, ExitStatus)>,
-    /// Lines that follow from it, in order.
+    /// Failure lines besides the root, in order.
     pub cascade: Vec<LogLine>,
-    /// The next best class.
+    /// Second most likely class.
     pub runner_up: Option<FailureClass>,
-    /// The newest step before it.
+    /// Newest step before the failure.
     pub step: Option<u64>,
-    /// A log, by its number, that may hold more than was read of it.
+    /// Index of a log of which parts could not be read, and why.
     pub doubt: Option<(usize, LogDoubt)>,
-    /// Runs that wrote into the log; the last of them is the one that is told of.
+    /// Number of runs in the log; the verdict is about the last one.
     pub runs: u32,
 }
 
 impl LogVerdict {
-    /// The cause that it names, where the logs are these workers', in order.
+    /// Converts to the cause of an attempt. `logs` names the worker and source of each log, in order.
     #[must_use]
     pub fn cause(self, logs: &[(WorkerId, LogSource)]) -> LogCause {
         let place = |p: LogLine| {
@@ -115,27 +114,27 @@ impl LogVerdict {
 }
 
 impl LogReader {
-    /// Leaves out that the training began from nothing: whoever ordered the start knows whether it should have.
+    /// Drops starts from scratch, for a caller that knows whether they were ordered.
     pub fn forget_starts(&mut self) {
         self.found.retain(|f| f.sighting.rule != START);
     }
 
-    /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
+    /// The verdict. `exit` is the exit code of the run, if known; 128 plus a signal number means that signal.
     #[must_use]
     pub fn verdict(&self, exit: Option<i32>) -> LogVerdict {
         let found: Vec<&LogMatch> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
         let mut found = self.living(found, exit);
         if self.logs.len() > 1 {
-            // Across ranks the clock decides, where all of them have one.
+            // Across ranks, order by timestamp if all lines have one.
             if found.iter().all(|f| f.time.is_some()) {
                 found.sort_by_key(|f| f.time);
             }
         }
         let verdict = self.judge(exit, &found);
-        // A program that holds its records back prints them after the words of its end.
+        // A program with buffered output prints its records after its last message.
         let held_back =
             |f: &&LogMatch| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
-        // Python tells a script that it cannot read without a traceback.
+        // Python reports a script that it cannot parse without a traceback.
         let unread = |f: &&LogMatch| {
             let opens = |with: &str| f.sighting.text.starts_with(with);
             f.sighting.rule == "py.loose"
@@ -157,7 +156,7 @@ impl LogReader {
         let clues: Vec<LogClue<'_>> = found.iter().map(|f| clue(f)).collect();
         let status = self.status(exit);
         let least = match exit {
-            // A run that ended well was not ended by what it printed.
+            // No line explains a successful exit.
             Some(0) => None,
             Some(_) => Some(Weight::Hint),
             None if self.ended().is_some() => Some(Weight::Hint),
@@ -184,7 +183,7 @@ impl LogReader {
         self.build(Some(class), action, confidence, Some(root), found, &clues)
     }
 
-    /// It was not followed by steps of training.
+    /// Returns true if no training steps followed the match.
     fn stands(&self, f: &LogMatch, exit: Option<i32>) -> bool {
         let Some(log) = self.logs.get(f.file) else { return false };
         if f.sighting.line < self.last_run(f.file) {
@@ -199,18 +198,18 @@ impl LogReader {
         if exit.is_none() && self.is_outlived(f, log) {
             return false;
         }
-        // A bar that closes behind a traceback prints once more how far it came.
+        // A progress bar that closes after a traceback redraws its position.
         let counted = match f.sighting.rule.starts_with("py.exception") {
             true => log.steps.sure,
             false => log.steps.count,
         };
         let after = counted.saturating_sub(f.steps);
-        // The training goes on without rewards.
+        // Training continues without rewards.
         if f.class == Class::RewardServer && after > 0 && log.steps.unrewarded >= after {
             return true;
         }
         if is_end_of_job(f) {
-            // Behind that a log that goes on is that of the job which came after.
+            // After that, further output is that of the next job.
             return after <= if exit.is_some_and(|e| e != 0) { GRACE } else { 1 };
         }
         let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
@@ -218,12 +217,12 @@ impl LogReader {
         after < 2 && !(after == 1 && exit.is_none() && quiet() && !of_machine())
     }
 
-    /// The training came to its end after it, or took that worker down after its end.
+    /// Returns true if training finished after the match, or stopped that worker after finishing.
     fn is_outlived(&self, f: &LogMatch, log: &ParsedLog) -> bool {
         let Some(done) = log.done.filter(|_| self.ended().is_none()) else {
             return false;
         };
-        // The script around it says the same when the program is gone.
+        // A traceback of the calling script comes right after the program has exited.
         let of_a_script = f.sighting.rule.starts_with("py.exception") && done < f.sighting.line + NEAR;
         if of_a_script {
             return false;
@@ -233,11 +232,11 @@ impl LogReader {
         !early && goes && weight(&clue(f)) == Weight::Symptom
     }
 
-    /// The end of the process that failed first, as far as it is known.
+    /// The exit of the process that failed first, if known.
     fn status(&self, exit: Option<i32>) -> Option<ExitStatus> {
         let given = exit.map(ExitStatus::of_number);
         match (given, self.ended()) {
-            // The launcher's own code says that something failed, and no more; DeepSpeed's is that end, counted down from 256.
+            // A launcher's own code only says that something failed; DeepSpeed exits with 256 minus the signal number.
             (Some(ExitStatus::Code(1 | 225..=255)) | None, Some(end)) => Some(end),
             (Some(given), _) => Some(given),
             (None, None) => self.followed,
@@ -248,7 +247,7 @@ impl LogReader {
         self.first_end().map(|end| end.status)
     }
 
-    /// The first end that a launcher reports and that no step of training follows.
+    /// The first exit that a launcher reports and that no training step follows.
     fn first_end(&self) -> Option<&ReportedEnd> {
         let still = |end: &&ReportedEnd| {
             self.logs.get(end.file).is_some_and(|log| {
@@ -260,12 +259,12 @@ impl LogReader {
         of_last_run.find(still)
     }
 
-    /// The exit says more than that line.
+    /// Returns true if the exit explains more than this line.
     fn gives_way(&self, clue: &LogClue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
         match (clue.class, weight) {
-            // Whoever saw it may have ended the run for it.
+            // The run may have been stopped because of it.
             (Class::CkptMissingPart, _) => false,
-            // A shell that finds no command ends with 127 for it, or goes on.
+            // A shell that cannot find a command exits with 127, or continues.
             (Class::CfgCommand, _) => status.is_some_and(|s| is_telling(s) && class_of(s) != Class::CfgCommand),
             (Class::CommLauncherTeardown, _) | (_, Weight::Report) => true,
             (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
@@ -274,7 +273,7 @@ impl LogReader {
         }
     }
 
-    /// No line counts: the exit, or nothing.
+    /// The verdict if no line counts: from the exit, or none.
     fn unsaid(
         &self,
         exit: Option<i32>,
@@ -320,7 +319,7 @@ impl LogReader {
                 self.build(Some(class.into()), answer(class), confidence, None, found, clues)
             }
             (false, _) => match reported {
-                // A launcher ends the others where one failed.
+                // A launcher stops the other workers if one fails.
                 Some(f) if f.class == Class::CommLauncherTeardown => self.build(
                     Some(f.class.into()),
                     answer(f.class),
@@ -335,7 +334,7 @@ impl LogReader {
         }
     }
 
-    /// The log that may hold more than was read of it. A rank that prints nothing is no reason to doubt the others.
+    /// A log that could not be read completely. An empty log of one rank is no reason to doubt the others.
     fn doubt(&self) -> Option<(usize, LogDoubt)> {
         let mut all = self.logs.iter().enumerate();
         let of = |(at, log): (usize, &ParsedLog)| log.shape.doubt().map(|d| (at, d));
@@ -344,7 +343,7 @@ impl LogReader {
         unread.or_else(|| all.find_map(of).filter(|_| empty))
     }
 
-    /// The log that tells the cause, where it is no text, or not all of it was read.
+    /// The log of the root line, if it is not text or has gaps.
     fn noise(&self, root: &LogMatch) -> Option<(usize, LogDoubt)> {
         let log = self.logs.get(root.file)?;
         let noise = log.shape.is_noise().then_some(LogDoubt::Binary);
@@ -369,7 +368,6 @@ impl LogReader {
             None => true,
         };
         let cascade = found.iter().filter(follows).take(CASCADE).map(|f| place(f)).collect();
-        // The rank that failed may print no records.
         let newest = || self.logs.iter().filter_map(|log| log.steps.newest).max();
         let step = root.and_then(|f| f.step).or_else(newest).map(|s| s.0);
         let doubt = match root {
@@ -383,7 +381,7 @@ impl LogReader {
             }
             (Some(_), _) => Confidence::Low,
         };
-        // The end that the launcher reports counts only where the class follows from it.
+        // The reported exit is the cause only if the class follows from it.
         let report = self
             .first_end()
             .filter(|end| root.is_none() && class == Some(class_of(end.status).into()));
@@ -403,12 +401,11 @@ impl LogReader {
     }
 }
 
-/// The answer to a first occurrence that has no history.
 fn answer(class: Class) -> Option<FailureAction> {
     Some(taxonomy::action(&class.into()))
 }
 
-/// The class that is told: an error of the start is a class of its own only in the policy.
+/// The class to report: `AT_START` is a separate class only in the policy.
 pub(super) fn public(class: Class) -> Class {
     match class {
         AT_START => Class::CodeTypeKey,
@@ -416,24 +413,24 @@ pub(super) fn public(class: Class) -> Class {
     }
 }
 
-/// Steps after it do not take it back: the training goes on, and that is what is wrong.
+/// Returns true if later steps do not refute the match: training continuing is itself the failure.
 fn is_standing(f: &LogMatch) -> bool {
     matches!(f.sighting.rule.as_str(), START | "records") || f.class == Class::CkptMissingPart
 }
 
-/// A scheduler says that it ends the job now, and leaves it its time to end.
+/// Returns true if the scheduler ends the job, which may still do steps in its grace period.
 fn is_end_of_job(f: &LogMatch) -> bool {
     f.class == Class::SchedTimelimit || f.class.family() == Family::Sched && f.sighting.text.contains(" CANCELLED AT ")
 }
 
-/// It says that the training is over, and more steps were planned.
+/// Returns true if the log says that training is over although more steps were planned.
 fn ended_early(log: &ParsedLog) -> bool {
-    // A process may end well a little before: not each step is printed. Who says that it is done may count from zero.
+    // A process may exit a little before the last printed step: some steps are not printed, and some count from zero.
     let early = |(step, total): (u64, u64)| log.says_end && step + 1 < total || log.exited && step < total / 20 * 19;
     !log.wanted && log.last.is_some_and(early)
 }
 
-/// It says that the training is over, and the last step was done.
+/// Returns true if the log says that training is over after the last planned step.
 fn is_complete(log: &ParsedLog) -> bool {
     log.says_end && log.last.is_some_and(|(step, total)| step >= total)
 }

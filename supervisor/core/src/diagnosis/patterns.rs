@@ -1,8 +1,8 @@
-//! Forms of lines that only a log needs that nobody watched: times, starts, ends, exceptions outside of a traceback.
+//! Patterns that only the log reader needs: timestamps, starts, exits, exceptions outside of tracebacks.
 
 use regex::bytes::Regex;
 
-/// Texts that only a log needs that nobody watched.
+/// Texts for these patterns.
 pub(super) const OTHERS: [&str; 38] = [
     "Uvicorn running on",
     "Application startup complete",
@@ -44,10 +44,9 @@ pub(super) const OTHERS: [&str; 38] = [
     "NodeReady",
 ];
 
-/// The forms.
 pub(super) struct Patterns {
     pub(super) loose: Regex,
-    /// The last words of an interpreter, whatever stood above them.
+    /// The last line of an interpreter, whatever is above it.
     pub(super) last: Regex,
     pub(super) serves: Regex,
     pub(super) served: Regex,
@@ -70,9 +69,8 @@ pub(super) struct Patterns {
     pub(super) node_gone: Regex,
     pub(super) node: Regex,
     planned: Regex,
-    /// The same, where a warm-up is told with it.
+    /// The same, with warmup steps.
     planned_with_warmup: Regex,
-    /// A step that was saved.
     saved: Regex,
     world: Regex,
 }
@@ -138,29 +136,27 @@ impl Patterns {
         })
     }
 
-    /// Words with which a training ends as it should.
+    /// Returns true if the line says that training ended as planned.
     pub(super) fn says_done(&self, line: &[u8]) -> bool {
-        // Chinese: the training has ended, or is complete; beside the word for a break it says that it ended somehow.
+        // Chinese for "training ended" and "training completed"; 中断 ("interrupted") on the same line negates it.
         let says = |what: &str| memchr::memmem::find(line, what.as_bytes()).is_some();
         !says("中断") && (self.done.is_match(line) || says("训练结束") || says("训练完成"))
     }
 
-    /// The last planned step.
     pub(super) fn planned(&self, line: &[u8]) -> Option<u64> {
         number(&self.planned, line).or_else(|| number(&self.planned_with_warmup, line))
     }
 
-    /// The step that was saved.
     pub(super) fn saved(&self, line: &[u8]) -> Option<u64> {
         number(&self.saved, line)
     }
 
-    /// The count of ranks that wrote the shard of a checkpoint.
+    /// World size in the name of a checkpoint shard.
     pub(super) fn world(&self, line: &[u8]) -> Option<u64> {
         number(&self.world, line)
     }
 
-    /// Month, day and time of day: a year stands in few of the forms.
+    /// Timestamp in ms from month, day and time of day: few formats have a year.
     pub(super) fn time_of(&self, line: &[u8]) -> Option<u64> {
         let c = self.time.captures(&line[..line.len().min(96)])?;
         let n = |at: usize| {
@@ -174,7 +170,7 @@ impl Patterns {
     }
 }
 
-/// The number that an expression finds, whose digits may stand in groups.
+/// The matched number, which may have thousands separators.
 fn number(of: &Regex, line: &[u8]) -> Option<u64> {
     let digits = of.captures(line)?.get(1)?.as_bytes();
     std::str::from_utf8(digits).ok()?.replace(',', "").parse().ok()

@@ -1,6 +1,6 @@
-//! The name of the exception in a line.
+//! Exception names in log lines.
 
-/// The class of the exception that a line begins with, without its module: `KeyError` of `ray.exceptions.RayTaskError(KeyError): …`.
+/// The exception class at the start of a line, without its module: `KeyError` in `ray.exceptions.RayTaskError(KeyError): …`.
 #[must_use]
 pub fn exception_name(line: &str) -> Option<&str> {
     const ENDS: [&str; 7] = [

@@ -1,21 +1,20 @@
-//! A second signal: something else in the logs makes the root another class, or its answer another.
+//! Refinements: a second signal in the logs that changes the class of the root or the answer.
 
 use super::log_reader::{LogMatch, LogReader};
 use crate::id::Step;
 use crate::journal::record::FailureAction;
 use crate::rulebook::taxonomy::{self, Class, SecondSignal};
 
-/// Words of a monitor that asks an engine whether it is well.
+/// Texts of a health probe of an engine.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
 
-/// Lines below an exception within which an engine says that it dies of it, and above, where it prints the traceback then.
+/// Lines below an exception within which an engine says that it dies of it, and above if it prints the traceback last.
 const BELOW: u64 = 8;
 const ABOVE: u64 = 60;
 
-/// Steps that a run may do between the notice that a node is taken and its end.
+/// Steps that a run may do between a preemption notice and its end.
 const NOTICE: u32 = 8;
 
-/// A path leads into a step that a trainer saved.
 fn is_in_a_step(text: &str) -> bool {
     ["/global_step_", "/checkpoint-", "/iter_0"]
         .iter()
@@ -23,7 +22,7 @@ fn is_in_a_step(text: &str) -> bool {
 }
 
 impl LogReader {
-    /// The class of the root and its answer.
+    /// The refined class of the root, and the answer.
     pub(super) fn refined(&self, root: &LogMatch) -> (Class, FailureAction) {
         let class = root.class;
         let mut refinements = class.row().refinements.iter();
@@ -52,7 +51,7 @@ impl LogReader {
         }
     }
 
-    /// The training had begun, and did not finish a step.
+    /// Returns true if training began but did not finish a step.
     fn is_first_step(&self, root: &LogMatch) -> bool {
         let stepped = |newest: Option<Step>| newest.is_some_and(|s| s.0 > 0);
         if self.logs.iter().any(|log| stepped(log.steps.newest)) {
@@ -62,13 +61,13 @@ impl LogReader {
         drawn || root.steps == 0 && self.logs.iter().any(|log| log.began)
     }
 
-    /// It came before, at this step of an attempt before.
+    /// Returns true if an earlier attempt in the same log failed in the same way at this step.
     fn came_at_this_step(&self, root: &LogMatch) -> bool {
         let same = |f: &&LogMatch| f.file == root.file && f.class == root.class && f.step == root.step;
         root.step.is_some() && self.found.iter().filter(same).any(|f| f.steps < root.steps)
     }
 
-    /// It is in the traceback of an engine that dies of it, and says nothing that is known.
+    /// Returns true if an engine dies of this exception.
     fn ends_an_engine(&self, root: &LogMatch) -> bool {
         let at = root.sighting.line;
         let near = at.saturating_sub(ABOVE)..=at + BELOW;
@@ -81,15 +80,14 @@ impl LogReader {
         root.sighting.text.contains("Free memory on device") && self.logs.iter().any(|log| log.orphan)
     }
 
-    /// A model's shard is the first that a rank opens, under the number of ranks that run now. A step that was told to be complete has
-    /// all of them, under the number that saved it; shards of others may have been lost.
+    /// A rank opens its model shard first, named after the current world size. A step marked complete has all its shards, named after the
+    /// world size that saved it. Other shards may have been lost.
     fn is_of_another_world(&self, root: &LogMatch) -> bool {
         let text = &root.sighting.text;
         let differs = || self.logs.iter().any(|log| log.other_world);
         text.contains("/model_world_size_") || text.contains("_world_size_") && differs()
     }
 
-    /// Somebody was told so, shortly before.
     fn was_preempted(&self, root: &LogMatch) -> bool {
         let near = |f: &LogMatch| f.file != root.file || f.steps + NOTICE >= root.steps;
         let says = |f: &LogMatch| {
@@ -114,21 +112,21 @@ impl LogReader {
         self.logs.iter().any(|log| log.node_gone) || self.found.iter().any(lost)
     }
 
-    /// A request failed, and a probe of the same engines: they are not only slow.
+    /// Returns true if both a request and a health probe failed: the engines are not merely slow.
     fn is_told_twice(&self, root: &LogMatch) -> bool {
         let probes = |f: &LogMatch| PROBES.iter().any(|word| f.sighting.text.contains(word));
         let other = |f: &&LogMatch| matches!(f.class, Class::EngineHttp | Class::CommConn);
         self.found.iter().filter(other).any(|f| probes(f) != probes(root))
     }
 
-    /// A launcher of several nodes says which one it is.
+    /// Returns true if the failure is attributed to one node of several.
     fn is_one_of_many(&self, root: &LogMatch) -> bool {
         let of_srun = |f: &LogMatch| f.sighting.text.starts_with("srun: error: ");
         root.named || is_of_node(&root.sighting.text) || self.found.iter().any(of_srun)
     }
 }
 
-/// The name of a machine stands before the words.
+/// Returns true if a node name precedes the message.
 fn is_of_node(text: &str) -> bool {
     let Some((head, _)) = text.split_once(": ") else {
         return false;
@@ -141,7 +139,7 @@ fn is_of_node(text: &str) -> bool {
         && !name.starts_with("python")
 }
 
-/// Another process holds more than twice of the GPU's memory that this one does.
+/// Returns true if another process holds more than twice as much GPU memory as this one.
 fn is_occupied(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (mut own, mut pooled, mut other) = (0.0, 0.0, 0.0f64);
@@ -162,7 +160,7 @@ fn is_occupied(text: &str) -> bool {
     own > 0.0 && other > 2.0 * own
 }
 
-/// A size in GiB; nothing where it is none.
+/// A size in GiB; 0 if it is not one.
 fn gib(size: &str, unit: &str) -> f64 {
     let size: f64 = size.parse().unwrap_or_default();
     match unit {
@@ -222,7 +220,7 @@ mod tests {
             told(&held(other)),
             (Class::GpuBusyLeftover.into(), FailureAction::Relaunch)
         );
-        // In a container the number is that of the process itself.
+        // In a container, that is the pid of the process itself.
         let own = "Process 4013 has 78.01 GiB memory in use. Of the allocated memory 30.50 GiB is allocated by PyTorch, and 40.10 GiB is reserved by PyTorch but unallocated.";
         assert_eq!(told(&held(own)).0, Class::MemCudaOom);
         assert_eq!(told(&format!("step 3\nstep 4\n{}", held(other))).0, Class::MemCudaOom);

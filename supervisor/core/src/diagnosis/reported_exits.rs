@@ -1,12 +1,12 @@
-//! Ends of processes as launchers and shells report them.
+//! Process exits reported by launchers and shells.
 
 use crate::event::ExitStatus;
 use regex::bytes::Regex;
 
-/// Bytes that are kept of a report.
+/// Bytes of a report that are kept.
 const REPORT: usize = 300;
 
-/// Texts of which a report holds one.
+/// A report contains one of these texts.
 pub(super) const TEXTS: [&str; 10] = [
     "exitcode",
     "exit code",
@@ -20,15 +20,13 @@ pub(super) const TEXTS: [&str; 10] = [
     "(SIG",
 ];
 
-/// An end that a launcher reports.
 #[derive(Debug, Clone)]
 pub(super) struct ReportedEnd {
     pub(super) status: ExitStatus,
     pub(super) file: usize,
-    /// The line that reports it.
     pub(super) line: u64,
     pub(super) text: String,
-    /// New steps before it in its log.
+    /// Number of new steps before it in its log.
     pub(super) steps: u32,
 }
 
@@ -43,13 +41,12 @@ pub(super) fn rank(report: &str) -> Option<u32> {
     words.get(at + 1)?.parse().ok()
 }
 
-/// The line that reports it, shortened.
+/// Text of the report, shortened.
 pub(super) fn words(line: &[u8]) -> String {
     let line = line.trim_ascii();
     String::from_utf8_lossy(line.get(..line.len().min(REPORT)).unwrap_or_default()).into_owned()
 }
 
-/// The forms of these reports.
 pub(super) struct Ends {
     code: Regex,
     signal: Regex,
@@ -71,7 +68,6 @@ impl Ends {
         })
     }
 
-    /// The end that a line reports.
     pub(super) fn report(&self, line: &[u8]) -> Option<ExitStatus> {
         let text = |m: regex::bytes::Match<'_>| std::str::from_utf8(m.as_bytes()).ok().map(str::to_owned);
         if let Some(c) = self.name.captures(line) {

@@ -1,44 +1,40 @@
-//! The choice among all that was seen: the kernel before the program, causes before what follows from them, first in time before
-//! loudest, and the exit code where nothing was said.
+//! Selection of the root cause: kernel messages beat the program's, causes beat consequences, the first in time beats the loudest, and
+//! the exit code counts if nothing was printed.
 
 use super::stall::is_wait;
 use crate::event::ExitStatus;
 use crate::rulebook::taxonomy::{Class, Family, Weight};
 
-/// Words of torch where a checkpoint could not be loaded or saved on all ranks.
+/// Message of torch if a checkpoint could not be loaded or saved on all ranks.
 const SUM: &str = "CheckpointException ranks:";
 
-/// Words of a launcher that raises an exception for any end of a job, and a good one too.
+/// Message of a launcher that raises an exception for any end of a job, even success.
 pub(crate) const COMPLETED: &str = "JobState.COMPLETED at node local";
 
-/// Steps that a job may do between the scheduler's word of its end and its end.
+/// Steps that a job may do between the scheduler's message and its end.
 pub(super) const GRACE: u32 = 8;
 
-/// A line that may tell why a run ended, in the order in which they came.
+/// A line that may explain why a run ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogClue<'a> {
-    /// Its class.
     pub(crate) class: Class,
-    /// The line.
     pub(crate) text: &'a str,
-    /// It ended a traceback that goes on with the chain of the one before.
+    /// Whether it ended a traceback that is chained to the one before.
     pub(crate) chained: bool,
-    /// An exception that no traceback led to, or text of a model.
+    /// Whether it is an exception without a traceback, or model text.
     pub(crate) loose: bool,
-    /// The user's own rule told it.
+    /// Whether a rule of the user matched it.
     pub(crate) own: bool,
 }
 
-/// The clue that counts, if any does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RootClue {
-    /// Its place among the clues.
+    /// Index among the clues.
     pub(crate) at: usize,
-    /// Its strength.
     pub(crate) weight: Weight,
 }
 
-/// Chooses the root: the strongest clue, and the first of these.
+/// Chooses the root cause: the strongest clue, and the first of equals.
 pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
     let all = clues.iter().enumerate();
     let weighed = all.map(|(at, clue)| RootClue {
@@ -49,7 +45,7 @@ pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
             weight(clue)
         },
     });
-    // Whoever stopped the run by hand stopped all that failed after.
+    // A manual stop explains all failures after it.
     let by_hand = |c: &LogClue<'_>| c.class == Class::OpSignal && !c.loose && c.text.contains("KeyboardInterrupt");
     let first = clues.iter().position(|c| weight(c) <= Weight::Effect);
     let stopped = first.filter(|at| clues.get(*at).is_some_and(by_hand));
@@ -66,13 +62,13 @@ pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
     });
     let order = |c: &RootClue| (c.weight, rank(clues, c), c.at);
     let first = weighed.clone().min_by_key(order)?;
-    // Ray only saw that a process was gone; that one said that it aborted.
+    // Ray only saw that a process had exited; the abort message explains it.
     let dead = clues.get(first.at).is_some_and(|c| c.class == Class::RayActorDied);
     let abort = weighed.filter(|c| c.weight == Weight::Abort && clues[c.at].class == Class::NativeCrash);
     abort.min_by_key(order).filter(|_| dead).or(Some(first))
 }
 
-/// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
+/// Orders clues of equal weight: symptoms that name a failure of their own come before echoes of a lost connection.
 fn rank(clues: &[LogClue<'_>], choice: &RootClue) -> u8 {
     let Some(class) = clues.get(choice.at).map(|c| c.class) else {
         return 0;
@@ -83,15 +79,15 @@ fn rank(clues: &[LogClue<'_>], choice: &RootClue) -> u8 {
         (Weight::Symptom, Class::CommNcclRemote) => 2,
         (Weight::Symptom, Class::RayActorDied) => 3,
         (Weight::Symptom, _) => 4,
-        // The kernel says what became of the GPU that a program misses.
+        // The kernel says what happened to the GPU that a program misses.
         (Weight::Machine, Class::GpuDriver) => 1,
-        // Somebody looked at the stacks of what another line tells of.
+        // A stack dump of a hang that another line reports.
         (Weight::Effect, Class::HangStep) if clues.get(choice.at).is_some_and(|c| c.text.starts_with("Thread ")) => 1,
         _ => 0,
     }
 }
 
-/// A general exception around which a later one of its chain says what it was: a cache missed, say, and what was done instead failed.
+/// Returns true for a general exception that a later, chained one explains: a cache miss, for example, whose fallback failed.
 fn is_wrapped(clues: &[LogClue<'_>], at: usize) -> bool {
     let Some(first) = clues.get(at) else { return false };
     let general = matches!(first.class, Class::CodeException | Class::FileMissing);
@@ -109,13 +105,13 @@ fn is_wrapped(clues: &[LogClue<'_>], at: usize) -> bool {
     chain.any(|c| weight(c) <= least && says(c.class))
 }
 
-/// What a program can be asked for, which it prints before it says what is wrong.
+/// Returns true for a usage text that precedes the actual argument error.
 fn is_usage(clues: &[LogClue<'_>], at: usize) -> bool {
     let usage = |c: &LogClue<'_>| c.class == Class::CfgArgs && c.text.trim_start().starts_with("usage: ");
     clues.get(at).is_some_and(usage) && clues[at + 1..].iter().any(|c| c.class == Class::CfgArgs && !usage(c))
 }
 
-/// Words of a program below those of the part that it ended, which say no more than that.
+/// Returns true for a general exception below the failure that caused it, which adds nothing.
 fn is_detail(clues: &[LogClue<'_>], at: usize) -> bool {
     let general = |c: &&LogClue<'_>| matches!(c.class, Class::CodeException | Class::CodeTypeKey);
     let Some((detail, before)) = clues.get(at).filter(general).zip(clues.get(..at)) else {
@@ -126,7 +122,7 @@ fn is_detail(clues: &[LogClue<'_>], at: usize) -> bool {
     !detail.chained && before.last().is_some_and(of_engine) || before.iter().any(of_save)
 }
 
-/// The end of a checkpoint's load or save on all ranks: each rank's own words stand below, where it has any.
+/// Returns true for the summary of a failed load or save on all ranks, if a rank's own error below explains it.
 fn is_summed_up(clues: &[LogClue<'_>], at: usize) -> bool {
     let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {
         return false;
@@ -137,28 +133,27 @@ fn is_summed_up(clues: &[LogClue<'_>], at: usize) -> bool {
     })
 }
 
-/// The strength of one clue.
 pub(crate) fn weight(clue: &LogClue<'_>) -> Weight {
     let text = clue.text;
     if clue.own && !clue.loose {
         return Weight::Machine;
     }
-    // torch's launcher ends the others with warnings.
+    // torch's launcher stops the other workers with warnings.
     if clue.class == Class::CommLauncherTeardown || text.ends_with(COMPLETED) {
         return Weight::Report;
     }
-    // A scheduler only warns of what it does, and of a slow disk there is no more to say.
+    // A scheduler announces its actions as warnings, and a slow disk yields nothing but warnings.
     let given = clue.class == Class::RewardServer && text.contains("default");
     let warned = is_leveled(text) && !given && !is_only_warned_of(clue.class);
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
     }
-    // A step that does not end when it is told to says nothing of why it was told.
+    // That a step ignores its signals does not explain why it was signalled.
     if is_of_another(clue) || is_tried_by_kubernetes(text) || text.contains("NOT ENDING WITH SIGNALS") {
         return Weight::Symptom;
     }
     let own = clue.class.row().tier;
-    // A runtime that ends itself says why on another line.
+    // A runtime that aborts says why on another line.
     if clue.class == Class::NativeCrash && is_abort(text) {
         return Weight::Abort;
     }
@@ -169,7 +164,7 @@ pub(crate) fn weight(clue: &LogClue<'_>) -> Weight {
     own
 }
 
-/// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.
+/// Returns true for what a pod waits for at startup. Kubernetes retries it, so any later message says more.
 pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
     const WAITS: [&str; 6] = [
         " nodes are available: ",
@@ -182,12 +177,12 @@ pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
     WAITS.iter().any(|words| text.contains(words))
 }
 
-/// Monitors of a run say it in warnings: nothing in it fails.
+/// Returns true for classes that monitors report as warnings because no operation fails.
 fn is_only_warned_of(class: Class) -> bool {
     is_wait(class) || class.family() == Family::Sched || matches!(class, Class::DiskSlow | Class::GpuSdcSuspect)
 }
 
-/// A program says that a part of it is gone, or a network that a peer is: neither says why.
+/// Returns true if a program reports the death of its part, or a network that of a peer, without the cause.
 fn is_of_another(clue: &LogClue<'_>) -> bool {
     const PARTS: [&str; 9] = [
         "worker",
@@ -213,7 +208,7 @@ fn is_of_another(clue: &LogClue<'_>) -> bool {
         Class::NodeLost => clue.text.starts_with("Call to "),
         Class::CodeException => {
             let text = clue.text.to_ascii_lowercase();
-            // Ray's answer that none came: from whom and why is told elsewhere, if at all.
+            // Ray's timeout: the cause is elsewhere, if it is printed at all.
             text.contains("gettimeouterror: get timed out")
                 || PARTS.iter().any(|p| text.contains(p)) && GONE.iter().any(|g| text.contains(g))
         }
@@ -235,7 +230,7 @@ fn is_abort(text: &str) -> bool {
         && !text.contains("Segmentation")
 }
 
-/// The level of a logger, below an error.
+/// Returns true if the line has a log level below error.
 fn is_leveled(text: &str) -> bool {
     let opens = |with: &str| text.trim_start().starts_with(with);
     let levels = [
@@ -253,11 +248,11 @@ fn is_leveled(text: &str) -> bool {
         "NCCL INFO",
         ": W tensorflow/",
     ];
-    // NCCL calls its errors so, and the launcher its report of an end.
+    // NCCL prints its errors at this level.
     if text.contains("NCCL WARN") {
         return false;
     }
-    // torch puts the month behind the letter, in one digit or two.
+    // torch prints the month after the letter, in one or two digits.
     let of_torch = || {
         text.trim_start()
             .strip_prefix("[W")
@@ -266,7 +261,7 @@ fn is_leveled(text: &str) -> bool {
     levels.iter().any(|w| opens(w)) || of_torch() || says.iter().any(|w| text.contains(w))
 }
 
-/// The level of a logger that tells of no failure.
+/// Returns true if the line has a log level that reports no failure.
 pub(super) fn is_informed(text: &str) -> bool {
     let head = text.get(..text.floor_char_boundary(100)).unwrap_or(text);
     if ["ERROR", "CRITICAL", "FATAL", "Error", "WARN"]
@@ -285,7 +280,7 @@ pub(super) fn is_informed(text: &str) -> bool {
         || head.contains(" [I] ")
 }
 
-/// Words of a failure that is tried again.
+/// Returns true for a failure that is retried.
 fn is_retried(text: &str) -> bool {
     let again = [
         "retrying",
@@ -310,29 +305,29 @@ fn is_retried(text: &str) -> bool {
     !text.contains("NCCL WARN") && again.iter().any(|w| text.contains(w))
 }
 
-/// The class of an exit that nothing was said of.
+/// The class of an exit without any output that explains it.
 pub(crate) fn class_of(status: ExitStatus) -> Class {
     match status {
         ExitStatus::Signal(9) | ExitStatus::Code(137) => Class::KillUnknown,
-        // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
+        // Ray's SIGTERM handler exits the driver with the signal number as exit code.
         ExitStatus::Signal(1 | 2 | 15) | ExitStatus::Code(15 | 129 | 130 | 143) => Class::OpSignal,
         ExitStatus::Signal(7) | ExitStatus::Code(135) => Class::MemShm,
         ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => Class::NativeCrash,
         ExitStatus::Code(126 | 127) => Class::CfgCommand,
         ExitStatus::Code(2) => Class::CfgArgs,
-        // NVRx: it was restarted as often as it may be.
+        // NVRx: restart limit reached.
         ExitStatus::Code(93) => Class::EndBudget,
         ExitStatus::Code(_) => Class::ExitUnexplained,
         ExitStatus::Unknown => Class::KillUnknown,
     }
 }
 
-/// The exit says more than a symptom: nothing but the process itself, or who ended it, makes such an end.
+/// Returns true if the exit says more than a symptom: only the process itself, or its killer, causes it.
 pub(crate) fn is_telling(status: ExitStatus) -> bool {
     !matches!(class_of(status), Class::ExitUnexplained) && !is_aborted(status)
 }
 
-/// The process ended itself: NCCL's watchdog does, and C++ after an exception that nothing catches.
+/// Returns true if the process aborted, as on an uncaught C++ exception or by NCCL's watchdog.
 pub(crate) fn is_aborted(status: ExitStatus) -> bool {
     matches!(status, ExitStatus::Signal(6) | ExitStatus::Code(134))
 }
@@ -443,7 +438,7 @@ mod tests {
         );
         let sum = clue(Class::CkptSaveFailed, "CheckpointException ranks:dict_keys([3])");
         assert_eq!(chosen(&[sum, general]), Class::CkptSaveFailed);
-        // A process that aborted is what Ray saw of it.
+        // Ray saw the death of the process that aborted.
         let dead = clue(Class::RayActorDied, "The actor died unexpectedly");
         assert_eq!(
             chosen(&[clue(Class::NativeCrash, "Fatal Python error: Aborted"), dead]),

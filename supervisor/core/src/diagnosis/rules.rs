@@ -1,4 +1,4 @@
-//! The table of classes as rules for the scanner, and the classes of exceptions.
+//! Scanner rules of the rulebook, and classification of exceptions.
 
 use crate::event::Sighting;
 use crate::event::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
@@ -7,7 +7,7 @@ use crate::rulebook::failure_line::FailureLine;
 use crate::rulebook::taxonomy::{self, Class, FailureClass};
 use std::sync::OnceLock;
 
-/// The table as rules for the scanner.
+/// The rulebook as scanner rules.
 #[must_use]
 pub fn failure_rules() -> Vec<ScanRule> {
     let mut rules = Vec::new();
@@ -21,7 +21,7 @@ pub fn failure_rules() -> Vec<ScanRule> {
     rules
 }
 
-/// The user's lines as rules for the scanner: they count before the table's.
+/// The user's failure lines as scanner rules; they take precedence over the rulebook's.
 #[must_use]
 pub fn user_rules(lines: &[FailureLine]) -> Vec<ScanRule> {
     let all = lines.iter().enumerate();
@@ -32,20 +32,19 @@ pub fn user_rules(lines: &[FailureLine]) -> Vec<ScanRule> {
     all.map(rule).collect()
 }
 
-/// How far an attempt had come when an exception was printed.
+/// Stage of an attempt when an exception was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptStage {
     /// No step yet, and nothing to load.
     Starting,
     /// No step yet, and a checkpoint to load.
     Resuming,
-    /// It stepped.
+    /// At least one step.
     Stepping,
 }
 
-/// The class of an exception by the text that ended its traceback: by the patterns for lines first, for torch says
-/// almost everything as RuntimeError. Before the first step a programming error is one at start-up: relaunching
-/// cannot help.
+/// Classifies an exception by the last line of its traceback. Line patterns come first, because torch raises RuntimeError for almost
+/// everything. A programming error before the first step is a startup error: a relaunch cannot help.
 #[must_use]
 pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
     let text = s.text.as_str();
@@ -53,7 +52,7 @@ pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
     if s.rule.ends_with(".init") && never_met(class, text) {
         return Class::CommInit;
     }
-    // A request for rewards gets no answer.
+    // Whether a reward request got no answer.
     let gone = match class {
         Class::EngineHttp | Class::CommConn => true,
         Class::HubRate => is_own_server(text),
@@ -69,21 +68,21 @@ pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
     }
 }
 
-/// The ranks never found each other, and none had come and gone.
+/// Returns true if the ranks never connected and none had exited.
 fn never_met(class: Class, text: &str) -> bool {
     class == Class::CommNcclRemote && !text.contains("remote process exited")
 }
 
-/// An error of a server without encryption: one of the run's own, never the hub.
+/// Returns true for an error of a plain HTTP server: one of the run's own, never the hub.
 fn is_own_server(text: &str) -> bool {
     text.contains(" Server Error: ") && text.contains("for url: http://")
 }
 
-/// The class of a line, as far as the run had come.
+/// Refines the class of a line by the stage of the attempt.
 #[must_use]
 pub(super) fn at_stage(class: Class, text: &str, stage: AttemptStage) -> Class {
     let lost = ["refused", "reset", "timed out"].iter().any(|w| text.contains(w));
-    // Ranks that stepped have found each other: the interface was right.
+    // Ranks that did a step were connected, so the network interface is right.
     match stage == AttemptStage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
         true => Class::CommGloo,
         false => class,
@@ -95,7 +94,7 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
     if let Some(class) = by_line(text) {
         return at_stage(class, text, stage);
     }
-    // All that reading a shard that was cut says.
+    // The only messages from reading a truncated shard.
     let loading = stage == AttemptStage::Resuming || s.rule.ends_with(".load");
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
     let of_data = text.contains("DataLoader worker");
@@ -121,7 +120,6 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
     }
 }
 
-/// The class of the first pattern that matches.
 fn by_line(text: &str) -> Option<Class> {
     static FILTER: OnceLock<Option<Filter>> = OnceLock::new();
     let rules = || taxonomy::rows().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
@@ -134,7 +132,7 @@ fn by_line(text: &str) -> Option<Class> {
     rules().nth(at).map(|(row, _)| row.class)
 }
 
-/// The expression of a row, which does not look at the case; nothing stays nothing.
+/// Makes a rulebook expression case-insensitive; an empty one stays empty.
 fn insensitive(regex: &str) -> String {
     match regex {
         "" => String::new(),
@@ -142,7 +140,7 @@ fn insensitive(regex: &str) -> String {
     }
 }
 
-/// Answer of the table to a run under supervision.
+/// The rulebook's answer for a supervised run.
 #[must_use]
 pub fn action(class: &FailureClass) -> FailureAction {
     let supervised = class.row().and_then(|row| row.supervised_action);
@@ -166,7 +164,6 @@ mod tests {
         }
     }
 
-    /// The examples and look-alikes of each class.
     static EXAMPLES: &[(Class, &[&str], &[&str])] = &include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
     #[test]
@@ -215,7 +212,7 @@ mod tests {
             by_text(&s, AttemptStage::Stepping)
         };
         assert_eq!(through("py.exception.state"), Class::CkptCorrupt);
-        // `json.load` of a data set is a load, too.
+        // `json.load` of a data set is a load as well.
         assert_eq!(through("py.exception.load"), Class::DataBadSample);
     }
 

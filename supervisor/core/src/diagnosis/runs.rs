@@ -1,8 +1,8 @@
-//! Where one run in a log ends and the next begins, and whether a log went on after what looked like its end.
+//! Splits a log into runs, and detects whether it continued after a line that looked like its end.
 
 use memchr::memmem::{self, Finder};
 
-/// Texts of lines that begin a run, or end one.
+/// Texts of lines that start or end a run.
 pub(super) const TEXTS: [&str; 13] = [
     "nohup: ignoring input",
     "above this job summary",
@@ -19,46 +19,44 @@ pub(super) const TEXTS: [&str; 13] = [
     "*** STEP ",
 ];
 
-/// Lines in a row without a word of trouble: the process that prints them lives.
+/// Lines in a row without trouble that prove the printing process is running.
 const CALM: u64 = 100;
-/// The same at the end of a log, of lines that no dying process prints.
+/// The same at the end of a log, counting only lines that no dying process prints.
 const CALM_END: u64 = 40;
-/// The same, after an error that the program itself wrote into its log.
+/// The same, after an error that the program logged itself.
 const CALM_LOGGED: u64 = 8;
-/// A last run with fewer lines, and without a failure, is no run.
+/// A last run with fewer lines, and without a failure, does not count.
 const SHORT: u64 = 12;
-/// Bytes at the beginning of a log in which its first line is looked for once more.
+/// Bytes at the start of a log that are searched for repetitions of its first line.
 const LIKE_OTHERS: usize = 1 << 20;
-/// Places that are kept.
 const PLACES: usize = 1024;
-/// Bytes of the first line by which a log's next run is known, at least and at most.
+/// Bytes of the first line that identify the next run, at least and at most.
 const OPENING: std::ops::RangeInclusive<usize> = 16..=80;
 
-/// The runs in one log.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Runs {
-    /// Lines on which a run began after another.
+    /// First lines of the runs after the first.
     begins: Vec<u64>,
     more: u32,
-    /// The job whose end was the last that was told, and the line that told it.
+    /// The last Slurm job whose end was reported, and the line that reported it.
     job: Option<(u64, u64)>,
-    /// Something was seen in this run that may have ended it.
+    /// Whether something in this run may have ended it.
     armed: bool,
-    /// The last line of trouble, and the lines of trouble after which the log went on for long.
+    /// Last line of trouble, and the lines of trouble after which the log continued for long.
     trouble: u64,
     calm: Vec<u64>,
     lines: u64,
-    /// Lines of the living after the last trouble, and bars among and beside them.
+    /// Lines of running processes after the last trouble, and progress bars since then.
     calm_end: u64,
     bars: u64,
     opening: Option<Finder<'static>>,
     opened: bool,
-    /// Bytes that were looked at for a first line that is like others.
+    /// Bytes searched so far for repetitions of the first line.
     looked: usize,
 }
 
 impl Runs {
-    /// The first bytes of the log.
+    /// Remembers the first line of the log from its first bytes.
     pub(super) fn open(&mut self, bytes: &[u8]) {
         if self.opened {
             return;
@@ -73,7 +71,7 @@ impl Runs {
             .map(<[u8]>::trim_ascii)
             .max_by_key(|p| p.len())
             .unwrap_or_default();
-        // What a warning says it may say again in the same run.
+        // A warning may repeat within a run.
         let warns = ["warn", "Warn", "WARN", "File \"", "Traceback", "INFO", "%|"];
         let is_plain = warns.iter().all(|w| memmem::find(first, w.as_bytes()).is_none());
         if longest.len() >= *OPENING.start() && is_plain {
@@ -81,12 +79,11 @@ impl Runs {
         }
     }
 
-    /// Something was seen on this line that may have ended the run.
+    /// Notes something that may have ended the run.
     pub(super) fn arm(&mut self) {
         self.armed = true;
     }
 
-    /// A line of trouble.
     pub(super) fn trouble(&mut self, line: u64) {
         if self.trouble > 0 && line > self.trouble + CALM && self.calm.len() < PLACES {
             self.calm.push(self.trouble);
@@ -94,13 +91,13 @@ impl Runs {
         self.trouble = self.trouble.max(line);
     }
 
-    /// Where the first line of the log stands once more, after something that may have ended a run.
+    /// Offset of a repetition of the first line, after something that may have ended a run.
     pub(super) fn reopens(&mut self, bytes: &[u8]) -> Option<usize> {
         let opening = self.opening.as_ref()?;
         if self.armed {
             return opening.find(bytes);
         }
-        // Lines of that form are no opening.
+        // A line that repeats this early marks no new run.
         if self.looked < LIKE_OTHERS {
             let first = if self.looked == 0 {
                 opening.find(bytes).map_or(0, |at| at + 1)
@@ -115,7 +112,7 @@ impl Runs {
         None
     }
 
-    /// The first line of the log stands on this line once more. Where it comes as often as any other, it begins nothing.
+    /// Starts a run at a repetition of the first line. If it repeats too soon, it marks no runs.
     pub(super) fn reopen(&mut self, line: u64) {
         if line < self.begins.last().copied().unwrap_or(1) + SHORT {
             self.opening = None;
@@ -124,7 +121,6 @@ impl Runs {
         }
     }
 
-    /// A run begins on this line.
     pub(super) fn begin(&mut self, line: u64) {
         if line <= 1 {
             return;
@@ -141,7 +137,7 @@ impl Runs {
         }
     }
 
-    /// A line without what launchers put before it, which may begin or end a run.
+    /// Processes a line without its launcher prefix, which may start or end a run.
     pub(super) fn note(&mut self, line: u64, text: &[u8]) {
         let opens = |with: &str| text.starts_with(with.as_bytes());
         if opens("nohup: ignoring input") {
@@ -165,7 +161,7 @@ impl Runs {
         }
     }
 
-    /// Its end: so many lines, and these are the last of them.
+    /// Finishes the log, given its number of lines and its tail.
     pub(super) fn end(&mut self, lines: u64, tail: &[u8]) {
         self.lines = lines;
         let first = lines.saturating_sub(memchr::memchr_iter(b'\n', tail).count() as u64);
@@ -181,12 +177,11 @@ impl Runs {
         }
     }
 
-    /// The line on which the newest run begins, whatever is in it.
+    /// First line of the newest run, even an empty one.
     pub(super) fn newest(&self) -> u64 {
         self.begins.last().copied().unwrap_or(0)
     }
 
-    /// How many runs the log holds.
     pub(super) fn count(&self, found: impl Fn(u64) -> bool) -> u32 {
         let whole = u32::try_from(self.begins.len())
             .unwrap_or(u32::MAX)
@@ -195,7 +190,7 @@ impl Runs {
         whole.saturating_add(1).saturating_sub(u32::from(empty))
     }
 
-    /// The line on which the last run begins, where `found` tells whether anything was seen from a line on.
+    /// First line of the last run; `found` says whether anything was found from a line on.
     pub(super) fn last(&self, found: impl Fn(u64) -> bool) -> u64 {
         let mut back = self.begins.iter().rev();
         back.find(|b| !self.is_empty(**b, &found)).copied().unwrap_or(0)
@@ -205,12 +200,12 @@ impl Runs {
         self.lines < begin + SHORT && !found(begin)
     }
 
-    /// The log went on for long after this line, without a word of trouble.
+    /// Returns true if the log continued for long after this line without trouble.
     pub(super) fn goes_on_after(&self, line: u64) -> bool {
         self.calm.iter().any(|at| *at >= line)
     }
 
-    /// The last words of trouble are long past.
+    /// Returns true if the last trouble is long past.
     pub(super) fn ends_calmly(&self, logged: bool) -> bool {
         match logged {
             true => self.calm_end >= CALM_LOGGED,
@@ -219,7 +214,7 @@ impl Runs {
     }
 }
 
-/// The job of Slurm's whose end is told.
+/// Id of the Slurm job whose end the line reports.
 fn job(text: &[u8]) -> Option<u64> {
     let after = |with: &str| memmem::find(text, with.as_bytes()).map(|at| at + with.len());
     let at = after("*** JOB ").or_else(|| after("*** STEP "))?;
@@ -227,12 +222,12 @@ fn job(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(&text[at..at + digits]).ok()?.parse().ok()
 }
 
-/// What a line at the end of a log tells of the process that printed it.
+/// What a line at the end of a log says about the process that printed it.
 enum LineOfEnd {
     Living,
-    /// Bars that close are no sign of life, and many bars are.
+    /// A progress bar: a few may be closing ones, many are a sign of life.
     Bar,
-    /// Processes print it while they die, or launchers behind them.
+    /// Printed by a dying process, or by launchers after it.
     Dying,
 }
 

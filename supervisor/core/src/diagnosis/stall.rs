@@ -1,42 +1,39 @@
-//! The words of something that watches a run and sees it stand still, at the end of a log: each monitor has its own.
+//! Messages of watchdogs that report a hang, at the end of a log: each monitor has its own.
 //!
-//! They are known by their parts, in any order: what stands, a word for it, and how long. In the middle of a log they tell nothing, for
-//! what came after them went on.
+//! They are recognized by their parts, in any order: what does not move, a word for it, and for how long. In the middle of a log they
+//! mean nothing, because the run continued after them.
 
 use crate::event::scan::opens_sample;
 use crate::rulebook::taxonomy::{Class, Family};
 use regex::bytes::Regex;
 
-/// Lines after the words that may still belong to them.
+/// Lines after the message that may still belong to it.
 const BELOW: usize = 40;
 
-/// Seconds from which on a wait is none of the ordinary.
+/// Seconds from which a wait is unusually long.
 const LONG: f64 = 600.0;
 
-/// Classes of what does not move, and may move again.
+/// Returns true for classes of waits, which may end without a restart.
 pub(super) fn is_wait(class: Class) -> bool {
     class.family() == Family::Hang || matches!(class, Class::RolloutStall | Class::EngineAllGone)
 }
 
-/// A length of time: its number and its unit.
 const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
 
-/// Words for things that a run brings forth where it goes on.
+/// Words for what a running job produces.
 const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*|passed)\b";
 
 const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b|(?:^|[\s:(])0 )";
 const SINCE: &str = r"(?:\b(?:for|since|in|after)\b|\()\D{0,12}";
 
-/// The parts.
 pub(super) struct Stall {
-    /// Forms of a wait, each with its length.
     waits: Vec<Regex>,
     exceeds: Regex,
-    /// A limit of the start is over: no length needs to be told.
+    /// The startup limit was exceeded: no duration needed.
     unbegun: Regex,
-    /// Words before a number that make it a limit, or what is usual.
+    /// Words before a number that make it a limit or a usual value.
     bound: Regex,
-    /// Nothing of what should not come came; or a wait that is over.
+    /// Nothing bad happened, or a wait is over.
     well: Regex,
     last: Regex,
     of_save: Regex,
@@ -45,7 +42,7 @@ pub(super) struct Stall {
     of_step: Regex,
 }
 
-/// The first line of the end of a log that says so: its class, its number and its words.
+/// The first hang report at the end of a log: class, line number and text.
 pub(super) struct StallNote {
     pub(super) seen: Option<(Class, u64, Vec<u8>)>,
     below: usize,
@@ -54,7 +51,7 @@ pub(super) struct StallNote {
 }
 
 impl StallNote {
-    /// Before the line with this number, in a log whose training came to a step or did not.
+    /// Starts before line `line`; `stepped`: training reached a step.
     pub(super) fn new(line: u64, stepped: bool) -> Self {
         Self {
             seen: None,
@@ -64,12 +61,11 @@ impl StallNote {
         }
     }
 
-    /// The number of the next line.
+    /// Number of the next line.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Takes the next line in.
     pub(super) fn note(&mut self, stall: &Stall, text: &[u8], goes_on: bool, ends: bool) {
         let class = match opens_sample(text) {
             true => None,
@@ -137,7 +133,7 @@ impl Stall {
         })
     }
 
-    /// The class of a line that says so. Before the first step it is the start that stands.
+    /// The class of a hang report. Before the first step, it is startup that hangs.
     pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<Class> {
         let of_save = self.of_save.is_match(line);
         if !stepped && self.unbegun.is_match(line) {
@@ -164,7 +160,7 @@ impl Stall {
     }
 }
 
-/// The time that a form finds is long, and what stands before it lets it count.
+/// Returns true if the matched duration is long and `counts` accepts the text before it.
 fn is_long(form: &Regex, line: &[u8], counts: impl Fn(&[u8]) -> bool) -> bool {
     let Some(c) = form.captures(line) else { return false };
     let (Some(number), Some(unit)) = (c.get(1).or(c.get(3)), c.get(2).or(c.get(4))) else {

@@ -1,40 +1,37 @@
-//! Records of training in a log that nobody watched: they tell that a run got on after a line that looked like its end.
+//! Training records in a log: they show that a run continued after a line that looked like its end.
 
 use crate::id::Step;
 use regex::bytes::Regex;
 
-/// Texts of which a record holds one.
+/// A record contains one of these texts.
 pub(super) const TEXTS: [&str; 8] = ["\" 20", "\" 50", "step", "iter", "'loss'", "\"loss\"", "it/s]", "s/it]"];
 
-/// Steps that a number may lag behind where ranks print by themselves.
+/// Steps by which ranks may lag behind each other.
 const SKEW: u64 = 3;
 
-/// Bars in a row, each further than the one before, that tell of work: those of a program that ends rise once.
+/// Progress bars in a row, each further than the last, that prove work: the bars of an exiting program rise once.
 const DRAWN: u32 = 4;
 
-/// Records at the end of which the newest is told.
+/// Last records among which the newest step is searched.
 const LAST: usize = 8;
 
-/// A record.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogStep {
-    /// Its step; records of some programs have none.
+    /// Step, if the record has one.
     pub(super) step: Option<u64>,
-    /// The last planned one.
+    /// Last planned step.
     pub(super) total: Option<u64>,
-    /// Its loss or gradient norm is no finite number.
+    /// Whether its loss or gradient norm is non-finite.
     pub(super) bad: bool,
-    /// All rewards of it are zero.
+    /// Whether all its rewards are zero.
     pub(super) unrewarded: bool,
-    /// A progress bar draws it.
     pub(super) bar: bool,
 }
 
-/// The forms of records.
 pub(super) struct StepPatterns {
     numbered: Regex,
     bar: Regex,
-    /// A bar that no training draws: 50 and more in a second.
+    /// A bar too fast for training: 50 steps/s and more.
     fast: Regex,
     loss: Regex,
     bad: Regex,
@@ -65,7 +62,6 @@ impl StepPatterns {
         })
     }
 
-    /// The record in a line, if it is one.
     pub(super) fn record(&self, line: &[u8]) -> Option<LogStep> {
         let number =
             |at: Option<regex::bytes::Match<'_>>| std::str::from_utf8(at?.as_bytes()).ok()?.parse::<u64>().ok();
@@ -110,31 +106,29 @@ impl StepPatterns {
     }
 }
 
-/// The steps of one output.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LogSteps {
-    /// New steps so far.
+    /// Number of new steps so far.
     pub(super) count: u32,
-    /// The newest, where records have numbers.
+    /// Newest step, if records have step numbers.
     pub(super) newest: Option<Step>,
-    /// Records in a row whose numbers are not finite.
+    /// Records in a row with non-finite metrics.
     pub(super) bad: u32,
     /// New steps in a row without a reward.
     pub(super) unrewarded: u32,
-    /// The count up to the last step that was no bar's last word: bars that rose once and again are at work.
+    /// Like `count`, without steps that only a closing progress bar may have drawn.
     pub(super) sure: u32,
     pub(super) drawn: u32,
-    /// Requests of a server among them.
+    /// Server requests among `count`.
     pub(super) served: u32,
 }
 
 impl LogSteps {
-    /// Steps of a training.
     pub(super) fn trained(&self) -> u32 {
         self.count.saturating_sub(self.served)
     }
 
-    /// Takes a record in: a new step counts once, whichever rank prints it.
+    /// Counts a record: a new step counts once, no matter how many ranks print it.
     pub(super) fn note(&mut self, mark: LogStep) {
         let Some(step) = mark.step else {
             self.count = self.count.saturating_add(1);
@@ -143,7 +137,7 @@ impl LogSteps {
             return;
         };
         let newest = self.newest.map_or(0, |s| s.0);
-        // A smaller one by far is a run that was started again.
+        // A much smaller step is that of a restarted run.
         let new = self.newest.is_none() || step > newest || step.saturating_add(SKEW) <= newest;
         if new {
             self.newest = Some(Step(step));
@@ -166,7 +160,7 @@ impl LogSteps {
     }
 }
 
-/// The newest of the last records, which come from the last one on: ranks lag behind each other by a little.
+/// The newest step of the last records, given in reverse order: ranks lag slightly behind each other.
 pub(super) fn newest(back: impl Iterator<Item = u64>) -> Option<Step> {
     let mut last = back.take(LAST);
     let first = last.next()?;
@@ -244,7 +238,7 @@ mod tests {
     #[test]
     fn the_newest_of_the_last_records_is_no_old_one() {
         assert_eq!(newest([41, 42, 41, 40].into_iter()), Some(Step(42)));
-        // Before a restart it had come further.
+        // Before the restart, the run had reached a later step.
         assert_eq!(newest([3, 2, 1, 400].into_iter()), Some(Step(3)));
         assert_eq!(newest(std::iter::empty()), None);
     }

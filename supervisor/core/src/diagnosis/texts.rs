@@ -1,22 +1,22 @@
-//! Multi-pattern search in large logs.
+//! Multi-text search over large data.
 
 use aho_corasick::automaton::Automaton;
 use aho_corasick::dfa::DFA;
 use aho_corasick::{Anchored, BuildError, Input};
 use memchr::memrchr;
 
-/// Places that are searched at once: at each byte a search waits for what the byte before led to, and the others need not.
+/// Stretches searched in parallel: each step of one search depends on the step before, but the searches are independent.
 const LANES: usize = 4;
-/// Data that is searched in this way.
+/// Bytes searched in parallel at a time.
 const STRETCH: usize = 64 << 10;
 
-/// Texts without regard to ASCII case. None reaches over the end of a line.
+/// Automaton for texts, ignoring ASCII case. No text spans lines.
 #[derive(Debug)]
 pub(super) struct TextSearch(DFA);
 
 impl TextSearch {
     /// # Errors
-    /// Too many texts.
+    /// There are too many texts.
     pub(super) fn new(texts: &[&str]) -> Result<Self, BuildError> {
         let dfa = DFA::builder()
             .ascii_case_insensitive(true)
@@ -35,7 +35,7 @@ impl TextSearch {
             at += lanes.iter().map(|lane| lane.len()).sum::<usize>();
         }
         let rest = data.get(at..)?;
-        // The search itself cannot fail: it is not anchored, and of the kind for which the automaton was made.
+        // The search cannot fail: it is unanchored, as the automaton was built.
         let found = self.0.try_find(&Input::new(rest)).ok()??;
         Some(at + found.start())
     }
@@ -65,7 +65,7 @@ impl TextSearch {
     }
 }
 
-/// Equal parts that end with a line; `None` where there are no such, or not enough data.
+/// Splits the data into equal parts at line ends; `None` if there is too little data or a line is too long.
 fn lanes(data: &[u8]) -> Option<[&[u8]; LANES]> {
     let mut rest = data.get(..STRETCH)?;
     let mut out: [&[u8]; LANES] = [&[]; LANES];

@@ -1,13 +1,13 @@
-//! Lines that a container's runtime or a logger writes as JSON: what the program printed stands inside.
+//! Unwraps lines that a container runtime or a logger writes as JSON.
 
 use serde_json::Value;
 
-/// Keys of the words, of the level and of the time in a record of a logger.
+/// Keys of message, level and time in a log record.
 const WORDS: [&str; 2] = ["message", "msg"];
 const LEVELS: [&str; 4] = ["level", "severity", "levelname", "log_level"];
 const TIMES: [&str; 4] = ["time", "timestamp", "ts", "asctime"];
 
-/// Keys of an exception beside the words, of which the fullest is the first, and of its type where it stands alone.
+/// Keys of an exception besides the message, most complete first, and of its type if separate.
 const RAISED: [&str; 9] = [
     "exc_info",
     "exception",
@@ -21,7 +21,7 @@ const RAISED: [&str; 9] = [
 ];
 const TYPES: [&str; 3] = ["exc_type", "error_type", "exception_type"];
 
-/// The lines inside, each behind its time; `None`: it is a line as it was printed.
+/// The lines inside, each after its time; `None` if the line is not wrapped.
 pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let line = line.trim_ascii();
     if !line.starts_with(b"{\"") || !line.ends_with(b"}") {
@@ -32,13 +32,13 @@ pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let raised = RAISED.iter().find_map(text).filter(|r| !r.is_empty());
     let (words, level) = match (record.get("log").and_then(Value::as_str), record.get("stream")) {
         (Some(words), Some(_)) => (words, ""),
-        // A record of an event is read as it stands, where it carries no exception.
+        // An event record without an exception is scanned as it is.
         _ => match (WORDS.iter().find_map(text), LEVELS.iter().find_map(text)?) {
             (Some(words), level) => (words, level),
             (None, level) => (raised.and(text(&"event"))?, level),
         },
     };
-    // A level below an error says that the line tells of no failure; standard output has one as well.
+    // Keep only the warning level: it shows that the line reports no failure, while stdout has an info level as well.
     let warns = level.to_ascii_lowercase().starts_with("warn");
     let time = TIMES.iter().find_map(text).filter(|t| is_time(t));
     let opening = match (time, warns) {
@@ -67,7 +67,7 @@ pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(inside.map(|l| format!("{opening}{l}").into_bytes()).collect())
 }
 
-/// A date and a time of day, as a prefix of a line has them.
+/// Returns true for a date and time as in a line prefix.
 fn is_time(text: &str) -> bool {
     text.len() <= 40
         && text

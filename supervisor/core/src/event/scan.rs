@@ -1,7 +1,7 @@
-//! Lines of output to sightings: a table of rules, one pass per line, bounded work.
+//! Line scanner: turns output into sightings with a table of rules, one pass per line, bounded work.
 //!
-//! Runs inside the guard, so that what a line meant survives the supervisor. A Python exception counts only
-//! as the end of a traceback: healthy logs are full of `ModuleNotFoundError` in warnings.
+//! Runs inside the guard, so that sightings survive the supervisor. A Python exception counts only at the end of a traceback: healthy
+//! logs are full of `ModuleNotFoundError` in warnings.
 
 mod filter;
 mod model_text;
@@ -26,48 +26,48 @@ use strip::Prefix;
 use thiserror::Error;
 use traceback::{TracebackLine, TracebackScope, Tracebacks};
 
-/// Longest piece of a line that is looked at and kept, in bytes.
+/// Bytes of a line that are scanned and kept.
 pub const LINE_LIMIT: usize = 4096;
 
-/// Opening of the names of the user's rules.
+/// Prefix of the ids of the user's rules.
 pub(crate) const USER: &str = "user/";
 
-/// Rules that count beside the first one that matches a line.
+/// Most progress rules that count in addition to the first match of a line.
 const BESIDE: usize = 4;
 
-/// End of the name of a rule that matched text of a model.
+/// Suffix of a rule's id if it matched model text.
 pub(crate) const QUOTED: &str = ".quoted";
 
 /// Meaning of a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleKind {
-    /// The first capture group is the step that was finished, a second one the last planned step.
+    /// The first capture group is the finished step, the second one the last planned step.
     Step,
-    /// A progress bar: the first capture group is where it is, the second how long. It tells of steps only where it is as long as the
-    /// last planned step.
+    /// A progress bar: the first capture group is its position, the second its length. It counts as steps only if its length is the last
+    /// planned step.
     Bar,
-    /// The trainer entered this phase (an optional capture group is a step).
+    /// The trainer entered this phase; an optional capture group is the step.
     Enters(TrainerPhase),
-    /// Progress of another kind than the trainer's own steps: the capture group is a number that rises.
+    /// Progress other than the trainer's steps: the capture group is a rising number.
     Beat,
-    /// A part of the trainer is brought back in place, which takes time.
+    /// A part of the trainer restarts in place, which takes time.
     Heals,
     /// The capture group is the last planned step.
     Total,
     /// The trainer says that it resumed; the capture group is the step.
     Resumed,
-    /// The trainer says that it starts from nothing.
+    /// The trainer says that it starts from scratch.
     Scratch,
-    /// The trainer prints its configuration: the line with the path that it is to resume from.
+    /// The line of the printed trainer configuration with the path to resume from.
     ResumePath,
     /// The trainer says that it ended as planned.
     End,
-    /// The trainer says that it failed; what it does then may take hours.
+    /// The trainer says that it failed; its cleanup may take hours.
     Failed,
     /// A failure of this class (`mem.cuda_oom`).
     Failure(FailureClass),
-    /// An exception ended a traceback; its text is classified by the diagnosis.
+    /// An exception ended a traceback; the diagnosis classifies its text.
     Exception,
 }
 
@@ -77,25 +77,25 @@ impl RuleKind {
     }
 }
 
-/// One rule: a regular expression over a line without colours and launcher prefixes.
+/// A rule: a regular expression for a line without colors and launcher prefixes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanRule {
-    /// Stable name.
+    /// Stable id.
     pub id: String,
     /// Regular expression (bytes, Unicode classes off by default).
     pub pattern: String,
     /// Meaning of a match.
     pub kind: RuleKind,
-    /// Keys of numbers in the line. Where there are any, the line is about a training step only if it has one of them.
+    /// Keys of metrics in the line. If there are any, the line reports a training step only if it has one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<(TrainingMetric, String)>,
-    /// Texts, with `|` between them, one of which a line must hold before the expression is tried; the expression may then be empty.
+    /// Texts separated by `|`. The expression, which may be empty, is tried only if the line contains one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<String>,
 }
 
 impl ScanRule {
-    /// A rule.
+    /// Creates a rule that is tried on each line.
     #[must_use]
     pub fn new(id: &str, pattern: &str, kind: RuleKind) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl ScanRule {
         }
     }
 
-    /// A rule for lines that hold a text.
+    /// Creates a rule for lines that contain a text.
     #[must_use]
     pub fn holding(id: &str, holds: &str, pattern: &str, kind: RuleKind) -> Self {
         Self {
@@ -116,14 +116,14 @@ impl ScanRule {
         }
     }
 
-    /// The same, with the keys of numbers that its lines hold.
+    /// Adds the keys of the metrics in its lines.
     #[must_use]
     pub fn with_keys(mut self, keys: &[(TrainingMetric, &str)]) -> Self {
         self.keys = keys.iter().map(|(m, key)| (*m, (*key).to_owned())).collect();
         self
     }
 
-    /// The numbers in a line that this rule matched; `None`: none of its keys stands there.
+    /// The metrics in a line; `None` if the rule has keys and the line has none of them.
     fn numbers(&self, line: &[u8]) -> Option<StepMetrics> {
         let mut out = StepMetrics::default();
         let mut found = self.keys.is_empty();
@@ -137,31 +137,31 @@ impl ScanRule {
     }
 }
 
-/// A match, with what it means.
+/// A rule's match in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanMatch {
-    /// Its meaning.
+    /// Meaning of the match.
     pub kind: RuleKind,
-    /// Place where it was.
+    /// The matched line and its position.
     pub sighting: Sighting,
-    /// The last planned step, where a line about a step says it too.
+    /// The last planned step, if a step line has it.
     pub total: Option<u64>,
-    /// Numbers of a training step; `None`: the line is about none, a validation for instance.
+    /// Metrics of a training step; `None`: the line reports something else, such as a validation.
     pub numbers: Option<StepMetrics>,
 }
 
-/// All rules compiled, with the little state that tracebacks need.
+/// The compiled rules, with the state for tracebacks and model text.
 pub struct Scanner {
-    /// Rules that are tried on each line, and where they stand among all.
+    /// Rules that are tried on each line, and their indexes in `rules`.
     set: RegexSet,
     places: Vec<usize>,
-    /// Rules that are tried where a line holds their text.
+    /// Rules that are tried if a line contains their text.
     filter: Filter,
     rules: Vec<(ScanRule, Option<Regex>)>,
     prefix: Prefix,
     tracebacks: Tracebacks,
     samples: Samples,
-    /// The line before was text of a model.
+    /// Whether the last line was model text.
     quoted: bool,
 }
 
@@ -171,10 +171,10 @@ impl std::fmt::Debug for Scanner {
     }
 }
 
-/// Rules that cannot be compiled.
+/// Error of compiling the rules.
 #[derive(Debug, Error)]
 pub enum ScanError {
-    /// A pattern that is no regular expression, or a table that is too large.
+    /// A pattern is not a regular expression, or the table is too large.
     #[error(transparent)]
     Pattern(#[from] regex::Error),
     /// Too many texts.
@@ -183,10 +183,10 @@ pub enum ScanError {
 }
 
 impl Scanner {
-    /// Compiles the rules. Those of a text are compiled when it is first seen.
+    /// Compiles the rules. A rule with a text is compiled when its text first occurs.
     ///
     /// # Errors
-    /// A pattern that is no regular expression, or a table that is too large.
+    /// A pattern is not a regular expression, or the table is too large.
     pub fn new(rules: Vec<ScanRule>) -> Result<Self, ScanError> {
         let (mut places, mut patterns) = (Vec::new(), Vec::new());
         for (at, rule) in rules.iter().enumerate().filter(|(_, r)| r.holds.is_none()) {
@@ -215,12 +215,12 @@ impl Scanner {
         })
     }
 
-    /// Looks at one line (without its newline). The first matching rule wins.
+    /// Scans one line (without its newline). The first matching rule wins.
     pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<ScanMatch> {
         self.all(worker, number, line).pop()
     }
 
-    /// The same, after the steps and beats that the line tells beside: whatever is printed behind a progress bar stands on its line.
+    /// Like `line`, preceded by progress matches of the same line: a log line printed after a progress bar shares its line.
     pub fn all(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Vec<ScanMatch> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
         let (source, text) = self.prefix.split(&plain);
@@ -247,7 +247,7 @@ impl Scanner {
                 let text = text.trim_ascii_start();
                 return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
             }
-            // A line of a program tells of what it can do, not of what happened.
+            // Source code shows what a program can do, not what happened.
             TracebackLine::Code => return Vec::new(),
             TracebackLine::Inside if text.starts_with(b"  ") => return Vec::new(),
             TracebackLine::Inside | TracebackLine::Other => {}
@@ -266,7 +266,6 @@ impl Scanner {
             .collect()
     }
 
-    /// A match of the rule at this place.
     fn by_rule(&self, at: usize, worker: WorkerId, number: u64, text: &[u8]) -> Option<ScanMatch> {
         let (rule, regex) = self.rules.get(at)?;
         if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
@@ -278,7 +277,7 @@ impl Scanner {
         let captures = regex.as_ref().and_then(|r| r.captures(text));
         let digits = |group| {
             let bytes = captures.as_ref()?.get(group)?.as_bytes();
-            // Large numbers may be written in groups.
+            // Large numbers may have thousands separators.
             std::str::from_utf8(bytes).ok()?.replace(',', "").parse().ok()
         };
         let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
@@ -290,7 +289,7 @@ impl Scanner {
         Some(found)
     }
 
-    /// The words of the rule stand behind a condition: they tell of what may happen. An exception tells of what did.
+    /// Returns true if the matched text follows a condition, so that it only may happen. An exception did happen.
     fn is_supposed(&self, at: usize, text: &[u8]) -> bool {
         let is_raised =
             || memchr::memmem::find(text, b"Error: ").is_some() || memchr::memmem::find(text, b"error: ").is_some();
@@ -298,7 +297,6 @@ impl Scanner {
         before.is_some_and(|before| !is_raised() && self.filter.first(&without_paths(before)) != Some(at))
     }
 
-    /// The user's rule for a line.
     fn user_rule(&self, text: &[u8]) -> Option<usize> {
         if !self.rules.iter().any(|(rule, _)| rule.id.starts_with(USER)) {
             return None;
@@ -309,37 +307,35 @@ impl Scanner {
             .copied()
     }
 
-    /// The line as its process printed it: without colours, and without the words that launchers and loggers put before it.
+    /// The line as its process printed it: without colors and without the prefixes of launchers and loggers.
     #[must_use]
     pub fn message(&self, line: &[u8]) -> Vec<u8> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
         self.prefix.split(&plain).1.to_vec()
     }
 
-    /// Forgets tracebacks and texts of models that have not ended.
+    /// Discards open tracebacks and model texts.
     pub fn clear(&mut self) {
         self.tracebacks.clear();
         self.samples.clear();
         self.quoted = false;
     }
 
-    /// A traceback or a text of a model has begun and not ended: each line counts.
+    /// Returns true inside a traceback or model text, where each line counts.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.tracebacks.any() || self.samples.any()
     }
 
-    /// A traceback has begun and not ended.
     pub(crate) fn is_raising(&self) -> bool {
         self.tracebacks.any()
     }
 
-    /// Texts of models that have not ended are given up.
     pub(crate) fn end_samples(&mut self) {
         self.samples.clear();
     }
 
-    /// The last line was text of a model: it tells of nothing that happened here.
+    /// Returns true if the last line was model text, which reports nothing that happened here.
     #[must_use]
     pub fn is_quoted(&self) -> bool {
         self.quoted
@@ -422,12 +418,12 @@ mod tests {
             rules(" 50%|##  | 2/4 [00:00<00:01]Saving to 2"),
             ["bar Some(2)/Some(4)", "beat Some(2)/None", "saves None/None"]
         );
-        // A bar that is not the training's is one that gets on.
+        // The bar of something other than training still counts as progress.
         assert_eq!(
             rules(" 50%|##  | 2/4 [00:00"),
             ["beat Some(2)/None", "bar Some(2)/Some(4)"]
         );
-        // A step says it all; what is no failure by a rule before it is none by one behind it.
+        // A step match is enough; later rules cannot make the line a failure.
         assert_eq!(rules("step 3 2/4 : CUDA out of memory"), ["step Some(3)/None"]);
         assert_eq!(rules("CUDA out of memory"), ["oom None/None"]);
     }

@@ -1,4 +1,4 @@
-//! Answers to a failure, in the words of settings and the rulebook. The build script reads them too.
+//! Answers to a failure, as named in settings and the rulebook. The build script uses them too.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,20 +12,20 @@ pub enum FailureAction {
     RelaunchLater,
     /// Relaunch once, then stop.
     RelaunchOnce,
-    /// Stop and tell why.
+    /// Stop and report why.
     Stop,
     /// Fall back one step.
     FallBack,
-    /// Relaunch without that node.
+    /// Relaunch without the failed node.
     Node,
     /// Wait for a condition, then relaunch.
     Wait,
-    /// Take evidence, end what hangs, then relaunch.
+    /// Collect evidence, stop what hangs, then relaunch.
     Kill,
 }
 
 impl FailureAction {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 8] = [
         Self::Relaunch,
         Self::RelaunchLater,
@@ -37,7 +37,7 @@ impl FailureAction {
         Self::Kill,
     ];
 
-    /// The word that settings and the rulebook use. A setting cannot choose `other_node` and `end_and_relaunch`.
+    /// The name in settings and the rulebook. A setting cannot choose `other_node` or `end_and_relaunch`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl FailureAction {
         }
     }
 
-    /// The action of a word.
+    /// The action with this name.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.word() == word)

@@ -1,35 +1,35 @@
-//! The cause of an attempt's end as its logs tell it, read whole when its last process is gone: what `supervise diagnose` says of them.
+//! Cause of an attempt's end according to its complete logs, as `supervise diagnose` reports it.
 
 use crate::id::WorkerId;
 use crate::rulebook::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
-/// The cause that the logs of an attempt tell.
+/// Cause of an attempt's end according to its logs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogCause {
-    /// Class; `None`: they tell of no failure.
+    /// Failure class; `None`: the logs show no failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<FailureClass>,
-    /// An error of the program before its first step.
+    /// Whether it is a program error before the first step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,
-    /// A line tells it that is neither a warning nor a symptom.
+    /// Whether the root line is neither a warning nor a symptom.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sure: bool,
-    /// The line that tells it; `None`: the exit does.
+    /// Line that shows the cause; `None`: only the exit does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<LogPlace>,
-    /// The line in which the launcher reports the end that tells it, and that end.
+    /// Line in which the launcher reports the exit that shows the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<LogPlace>,
-    /// See `report`; a signal is negative.
+    /// The exit in `report`; negative for a signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i32>,
-    /// The cause that is left where the start from nothing, which this one tells of, was ordered.
+    /// Cause without the start from scratch, in case that start was ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub else_cause: Option<Box<LogCause>>,
-    /// Why the logs were not read: nothing of the above is known.
+    /// Why the logs were not read; then the fields above are empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
 }
@@ -37,18 +37,18 @@ pub struct LogCause {
 /// A line of a worker's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPlace {
-    /// The worker.
+    /// Worker that printed the line.
     pub worker: WorkerId,
-    /// Where the line stands.
+    /// File with the line.
     #[serde(default, skip_serializing_if = "LogSource::is_output")]
     pub source: LogSource,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// The line.
+    /// Text of the line.
     pub text: String,
 }
 
-/// What a worker left that was read.
+/// Which file of a worker was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogSource {
@@ -76,7 +76,7 @@ impl Display for LogPlace {
 }
 
 impl LogCause {
-    /// Logs that were not read, and why.
+    /// The cause for logs that could not be read.
     #[must_use]
     pub fn unread(why: &str) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl LogCause {
         }
     }
 
-    /// Every text in it.
+    /// All texts in it.
     pub fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         let own = self.root.iter_mut().chain(&mut self.report).map(|p| &mut p.text);
         let other = self.else_cause.iter_mut();

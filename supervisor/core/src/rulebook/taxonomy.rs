@@ -1,8 +1,8 @@
-//! The rulebook: classes of failure, one row each, with the lines that tell it, the first answer, and what a person should do.
+//! The rulebook: one row per failure class, with the patterns that match it, the first answer, and advice for the operator.
 //!
-//! It is written in `rules/*.toml`; the build script checks it and makes this table of it. The rows stand in order of precedence: if
-//! two patterns match one line, the class of the earlier row counts. The kernel and the scheduler come before memory and disks, these
-//! before checkpoints and programs, and communication comes last because it mostly tells of another's death.
+//! The build script checks `rules/*.toml` and compiles them into this table, in order of precedence: if two patterns match a line, the
+//! earlier class wins. Kernel and scheduler come before memory and disks, these before checkpoints and programs; communication comes
+//! last because it mostly reports the death of another process.
 
 mod class;
 mod entry;
@@ -15,7 +15,6 @@ pub use nature::{EndsAfter, FailureKind, SecondSignal, Weight};
 use crate::id::Ms;
 use crate::rulebook::action::FailureAction;
 
-/// The rows, in order of precedence.
 static ROWS: &[RulebookEntry] = &include!(concat!(env!("OUT_DIR"), "/rulebook.rs"));
 
 /// All rows, in order of precedence.
@@ -23,8 +22,8 @@ pub fn rows() -> impl Iterator<Item = &'static RulebookEntry> {
     ROWS.iter()
 }
 
-/// The answer to a first occurrence. A class that this version does not know gets another try after a pause: a false stop costs
-/// more than a false retry. So does one that is only reported, if nothing else tells why an attempt ended.
+/// The answer to a first occurrence. A class unknown to this version is retried after a pause: a false stop costs more than a false
+/// retry. So is a class that is only reported, if nothing else explains the end of an attempt.
 #[must_use]
 pub fn action(class: &FailureClass) -> FailureAction {
     class
@@ -33,14 +32,14 @@ pub fn action(class: &FailureClass) -> FailureAction {
         .unwrap_or(FailureAction::RelaunchLater)
 }
 
-/// The class of an error of NVIDIA's driver; `None` for those that are no failure or follow from another.
+/// The class of an NVIDIA Xid error; `None` for those that are no failure or follow from another.
 #[must_use]
 pub fn class_of_xid(number: u32) -> Option<Class> {
     let fails = |r: &&RulebookEntry| !matches!(r.kind, FailureKind::Cascade | FailureKind::Report);
     rows().filter(fails).find(|r| r.xids.contains(&number)).map(|r| r.class)
 }
 
-/// The letter of an action.
+/// The letter of an action in tables.
 #[must_use]
 pub fn letter(action: FailureAction) -> &'static str {
     match action {

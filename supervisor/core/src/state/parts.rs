@@ -1,4 +1,4 @@
-//! Parts of a run's state and of an attempt. They are written flat, among the other fields.
+//! Parts of `RunState` and `Attempt`. They are serialized flat, among the other fields.
 
 use crate::checkpoint::finiteness::WeightsLook;
 use crate::checkpoint::reshard::{ReshardSpec, ReshardedStep};
@@ -20,163 +20,163 @@ use super::{
     SightingMoment, Spreads, StopWish, is_none_yet,
 };
 
-/// Circumstances of the present term: trainer, machine, lease, journal.
+/// Context of the current term: trainer, machine, lease, journal.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TermContext {
-    /// Configuration hash of the present term.
+    /// Configuration hash of the current term.
     pub config: u64,
-    /// Version of the trainer, where a term knew it.
+    /// Trainer version, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainer_version: Option<String>,
-    /// Its version before that term.
+    /// Trainer version before this term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainer_before: Option<String>,
-    /// Boot id of the machine at the beginning of the term.
+    /// Boot id of the machine at the start of the term.
     pub boot: String,
-    /// The scheduler's job that the present term runs in.
+    /// Scheduler job in which the current term runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<SchedulerJob>,
-    /// Another supervisor took the lease in this term.
+    /// Set if another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
-    /// It is the run's place that was lost in this term: its directory was moved, replaced or deleted.
+    /// Whether the run directory was moved, replaced or deleted in this term.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub displaced: bool,
-    /// Since when, in this term, a cluster has held something of the attempt before at each launch.
+    /// Since when, in this term, processes left over from the previous attempt have blocked each launch on a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Tick>,
-    /// The journal cannot be written now.
+    /// Whether the journal cannot be written at the moment.
     pub journal_stalled: bool,
-    /// The I/O worker does not answer now.
+    /// Set while the I/O worker does not answer.
     #[serde(rename = "lane_stalled")]
     pub io_stalled: Option<String>,
 }
 
-/// How far the training is, over all attempts.
+/// Training progress over all attempts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunProgress {
     /// Highest step ever proven in this run.
     pub mark: Option<Step>,
-    /// Highest step that an attempt before the present one printed.
+    /// Highest step printed by an earlier attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Step>,
-    /// The last planned step as the trainer printed it.
+    /// Last planned step, as printed by the trainer.
     pub total: Option<Step>,
-    /// The last step when it ended finished.
+    /// Last step of a finished run.
     #[serde(default)]
     pub finished: Option<Step>,
-    /// Numbers that earlier attempts printed, newest last; at most one for each step.
+    /// Metrics printed by earlier attempts, newest last, at most one entry per step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepNumbers>,
-    /// The course of its entropy and reward.
+    /// Trend of entropy and reward.
     #[serde(default, skip_serializing_if = "CollapseTracker::is_empty")]
     pub course: CollapseTracker,
-    /// Looks at the weights of steps, by step.
+    /// Checks of saved weights, by step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<WeightsLook>,
 }
 
-/// What the retries are counted by.
+/// Counters behind the retry limits.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RetryBudget {
-    /// Attempts without progress since the last mark.
+    /// Attempts charged since the high-water mark last rose.
     pub charged: u32,
-    /// Times the run stepped back behind its mark.
+    /// How often the run resumed from below its high-water mark.
     pub step_backs: u32,
-    /// Deaths of our own processes since the last mark.
+    /// Deaths of supervise's own processes since the high-water mark last rose.
     pub own_deaths: u32,
-    /// Attempts that others ended since the last mark.
+    /// Attempts ended from outside, and not charged, since the high-water mark last rose.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub spared: u32,
-    /// Terms that launched since the last mark.
+    /// Terms that launched since the high-water mark last rose.
     pub barren_terms: u32,
-    /// Remembered failures since the configuration last changed.
+    /// Failures since the configuration last changed.
     pub failures: Vec<PastFailure>,
 }
 
-/// Steps on disk: the last scan, whose they are, and what is being done to them.
+/// Steps on disk: the last scan, their owners, and edits in progress.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DiskState {
-    /// The last scan of the disk.
+    /// Last scan of the disk.
     pub scan: Option<ScanReport>,
-    /// Highest step of which every byte was read and found right, among this run's steps.
+    /// Highest own step of which every byte was read and found correct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Step>,
-    /// How much was recorded of scans as differences since the last one that was recorded whole; `None`: the next one is.
+    /// Size of the scan differences recorded since the last complete scan record; `None`: the next record is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan_told: Option<u64>,
-    /// Steps that were there when the last attempt was gone: a new one before the next launch is a stranger's.
+    /// Steps found after the last attempt had exited. A new one before the next launch comes from another writer.
     pub settled: Option<Vec<CkptId>>,
-    /// Steps that this run wrote or accepted, by their directories: what the file system said of them then.
+    /// Steps that this run wrote or accepted, by directory, with the file metadata at that time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, OwnStep>,
-    /// Steps that were there when the last attempt was launched and that this run did not write, with their pins.
+    /// Steps that existed at the last launch and that this run did not write, with their pins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub foreign: BTreeMap<String, PinsHash>,
-    /// An attempt was alive in this term: what it writes is seen.
+    /// Whether an attempt ran in this term, so that its writes are observed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watched: bool,
-    /// The live set was put back from a copy since the last scan.
+    /// Whether the live set was restored from a copy since the last scan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub put_back: bool,
-    /// Steps of other users that were told to go aside: one that is still there could not be moved.
+    /// Steps of other users that were to be moved aside. One that still exists could not be moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub immovable: Vec<CkptId>,
-    /// The machine was rebooted or its disk was full since the last mark: every byte is read.
+    /// Whether the machine rebooted or the disk was full since the high-water mark last rose; if so, every byte is read.
     pub doubt: bool,
-    /// How often in a row the disk was found full since the last mark, by an attempt or by a change of our own.
+    /// How often in a row the disk was full, for an attempt or for a disk edit, since the high-water mark last rose.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub full: u32,
-    /// The last change of our own, or the last launch, found no room.
+    /// Whether the last disk edit or launch failed for lack of free space.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_room: bool,
     /// Steps that failed to load.
     pub distrusted: Vec<CkptId>,
-    /// The disk was looked at since the present choice began.
+    /// Whether the disk was scanned since the current choice began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub looked: bool,
-    /// Deleting older steps failed when this was the mark: not tried again before the next one.
+    /// High-water mark at which deleting older steps failed; not retried until the next one.
     #[serde(default)]
     pub prune_failed: Option<Step>,
-    /// Copies of the live set in a row that a save voided.
+    /// Copies of the live set in a row that a save made useless.
     #[serde(default)]
     pub voided: u32,
-    /// The live set that could not be copied: not tried again before the next save.
+    /// Live set that could not be copied; not retried until the next save.
     #[serde(default)]
     pub keep_failed: Option<NotKept>,
-    /// How often the live set was arranged since the last launch: it is looked at once more before the next.
+    /// How often the live set was arranged since the last launch; it is checked once more before the next.
     #[serde(default)]
     pub arranged: u32,
-    /// A step that is being resharded: until that is known to have ended, nothing else is looked at.
+    /// Reshard in progress; until it is known to have ended, no other step is inspected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutting: Option<ReshardSpec>,
-    /// Steps that were resharded, newest last.
+    /// The most recently resharded steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<ReshardedStep>,
-    /// How each save is spread over ranks.
+    /// How each save is distributed over the ranks.
     #[serde(default, skip_serializing_if = "Spreads::is_empty")]
     pub spreads: Spreads,
-    /// Disk edits were begun since the last launch: what differs from before may be ours, whether or not they were seen to end.
+    /// Whether disk edits were started since the last launch. Changes on disk may then be ours, even if the edits were not seen to end.
     #[serde(default)]
     pub arranging: bool,
 }
 
-/// What the operator asked for.
+/// Operator requests.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RequestState {
-    /// Where this run was adopted: the first choice of a step or a fresh start.
+    /// Where the run was adopted.
     pub care: Option<AdoptionPoint>,
-    /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.
+    /// Whether the request (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of this run is proven.
     pub wish_done: bool,
-    /// A stop was asked for.
+    /// Requested stop.
     pub stop: Option<StopWish>,
-    /// A person works on the run.
+    /// Set while an operator holds the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<RunHold>,
-    /// A person lets it go on after an end that needed one.
+    /// Set if an operator cleared a final failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub let_go: Option<LetGo>,
-    /// A person sent the run back: the next launch resumes from there.
+    /// Set if an operator rolled the run back; the next launch resumes from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<RollBack>,
 }
@@ -184,80 +184,80 @@ pub struct RequestState {
 /// How an attempt was started.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttemptLaunch {
-    /// Steps between its saves, where the step that it resumes from says so.
+    /// Steps between saves, if the step it resumes from records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_every: Option<u64>,
-    /// When the workers ran.
+    /// When the workers were running.
     pub launched: Option<Tick>,
-    /// The same for people.
+    /// The same as wall-clock time.
     pub launched_wall: Option<WallMs>,
-    /// The guard.
+    /// Guard process.
     pub guard: Option<ProcRef>,
-    /// The workers.
+    /// Worker processes.
     pub workers: Vec<ProcRef>,
-    /// The command of worker 0.
+    /// Command line of worker 0.
     pub argv: Vec<String>,
-    /// The mark when it was launched.
+    /// High-water mark at launch.
     pub mark_before: Option<Step>,
 }
 
-/// How far an attempt is, by what its workers print and do.
+/// Progress of an attempt, from the output and activity of its workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptTraining {
-    /// Newest step that was printed.
+    /// Newest printed step.
     pub step: Option<Step>,
-    /// Its present activity.
+    /// Current phase of the trainer.
     pub phase: TrainerPhase,
-    /// When it last got on.
+    /// When it last made progress.
     pub last_progress: Tick,
-    /// When its tree last worked (CPU or output).
+    /// When its process tree was last active (CPU or output).
     pub last_active: Tick,
     /// Longest time between two steps.
     pub longest_step: Ms,
-    /// How it gets on.
+    /// Pace of the attempt.
     #[serde(default)]
     pub pace: AttemptProgress,
-    /// Newest step that its only checkpoint was seen whole with, and which save of it came first.
+    /// Newest step with which its only checkpoint was seen whole, and the first save of that step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<(Step, CkptId)>,
-    /// The step of its first training record.
+    /// Step of its first training record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Step>,
-    /// Numbers that it printed, newest last.
+    /// Printed metrics, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbers: Vec<StepNumbers>,
-    /// Training records in a row whose loss is no number, up to now.
+    /// Training records in a row, up to now, with a non-finite loss.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub lost: u32,
-    /// Steps whose numbers were looked at, the last ones, and how many of their files hold some that are not finite.
+    /// Most recent steps whose weights were checked, with the number of files that hold non-finite values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looked_at: Vec<(CkptId, Option<u32>)>,
-    /// How much it used of what can run out.
+    /// Usage of resources that can run out.
     #[serde(default, skip_serializing_if = "Creep::is_empty")]
     pub creep: Creep,
 }
 
-/// What an attempt printed besides its progress.
+/// Output of an attempt besides its progress.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttemptOutput {
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
-    /// When each of them was heard.
+    /// When each sighting was received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<SightingMoment>,
-    /// The trainer said from which step it resumed.
+    /// Step from which the trainer says it resumed.
     pub resumed: Option<Step>,
-    /// The trainer said that it starts from nothing.
+    /// Whether the trainer said that it starts from scratch.
     pub scratch: bool,
-    /// The trainer said that it ended as planned.
+    /// Whether the trainer said that it ended as planned.
     pub ended: bool,
-    /// When the trainer said that it failed.
+    /// When the trainer reported its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Tick>,
-    /// Things that were noticed of it.
+    /// Notices about the attempt.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub noticed: BTreeMap<NoticeKind, String>,
-    /// Faults of its script that it should not.
+    /// Unexpected actions of its launch script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptNews>,
 }
@@ -265,36 +265,36 @@ pub struct AttemptOutput {
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AttemptEnd {
-    /// The first end that was a failure.
+    /// First worker exit that was a failure.
     pub first_failure: Option<(WorkerId, ExitStatus)>,
-    /// It failed before we ended anything.
+    /// Whether it failed before the supervisor stopped anything.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_by_itself: bool,
-    /// The last lines of the worker that failed first.
+    /// Last output lines of the worker that failed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
-    /// No process of it is left.
+    /// Whether all its processes have exited.
     pub gone: bool,
-    /// Its guard died.
+    /// Whether its guard died.
     pub guard_lost: bool,
-    /// We ended it, for this reason.
+    /// Why the supervisor stopped it.
     pub ended_by_us: Option<EndCause>,
-    /// That was because its weights are no numbers any more.
+    /// Whether it was stopped because of non-finite weights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spoilt: bool,
-    /// The same, and the run ends with it.
+    /// The same, and the run ends with this attempt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hopeless: bool,
-    /// Processes that SIGKILL did not end.
+    /// Processes that SIGKILL did not kill.
     pub unkillable: Vec<ProcRef>,
-    /// Its end was judged and charged.
+    /// Whether its end was diagnosed and charged.
     pub settled: bool,
-    /// Cause of its end.
+    /// Why it ended.
     pub diagnosis: Option<Diagnosis>,
-    /// Facts of the machine about its failure.
+    /// Machine facts collected about its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<MachineFacts>,
-    /// The configuration was changed since, or a person looked at the run: later attempts may count other steps.
+    /// Whether the configuration changed since, or an operator acted on the run: later attempts may count steps differently.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
 }

@@ -1,4 +1,4 @@
-//! What a line tells beside a failure: an end, a start, an engine that answers, a run that begins.
+//! Facts from lines other than failures: exits, starts, engines that answer, new runs.
 
 use super::{FOUND, LogMatch, LogReader, START, sighting};
 use crate::diagnosis::reported_exits::{self, ReportedEnd};
@@ -11,10 +11,10 @@ use crate::event::{ExitStatus, Sighting};
 use crate::rulebook::taxonomy::{Class, Family, Weight};
 use memchr::{memchr_iter, memmem};
 
-/// Rule of an exception that is the last thing that a log holds.
+/// Rule of an exception on the last line of a log.
 pub(in crate::diagnosis) const LAST: &str = "py.last";
 
-/// Classes that are told by whoever watches a run or ends it, at any level of a logger.
+/// Returns true for classes that monitors and schedulers report, at any log level.
 fn is_of_a_watcher(class: Class) -> bool {
     is_wait(class)
         || matches!(class.family(), Family::Sched | Family::Op | Family::Node | Family::Gpu)
@@ -25,7 +25,7 @@ fn is_of_a_watcher(class: Class) -> bool {
 }
 
 impl LogReader {
-    /// A line at the level of information is no failure, whatever it holds.
+    /// Returns true for an info-level line, which is no failure, whatever it says.
     pub(super) fn is_idle_talk(class: Class, s: &Sighting) -> bool {
         !s.rule.starts_with("py.exception")
             && !s.rule.starts_with(USER)
@@ -33,7 +33,7 @@ impl LogReader {
             && !is_of_a_watcher(class)
     }
 
-    /// A server answers: requests that are served after an error were not ended by it.
+    /// Counts served requests: an error before them did not end the server.
     pub(super) fn note_service(&mut self, text: &[u8]) {
         let Some(log) = self.logs.last_mut() else { return };
         log.serves |= self.patterns.serves.is_match(text);
@@ -41,7 +41,7 @@ impl LogReader {
             log.steps.note(LogStep::default());
             log.steps.served = log.steps.served.saturating_add(1);
         }
-        // It answers for what a request raised.
+        // The server survived an exception in a request.
         if log.serves && log.steps.newest.is_none() && self.patterns.answered.is_match(text) {
             log.steps.note(LogStep::default());
             log.steps.note(LogStep::default());
@@ -49,9 +49,9 @@ impl LogReader {
         }
     }
 
-    /// An exception that no traceback led to is one that ended the process where nothing is printed below it.
+    /// Keeps an exception without a traceback if it is the last line: it ended the process.
     pub(super) fn note_last_words(&mut self, tail: &[u8]) {
-        // What stands above says more.
+        // An earlier match explains more.
         let begins = self.logs.last().map_or(0, |log| log.runs.newest());
         let said = |f: &LogMatch| f.sighting.line >= begins && f.sighting.rule != "py.loose";
         if self.found.iter().any(said) {
@@ -90,12 +90,12 @@ impl LogReader {
         }
     }
 
-    /// Where a traceback begins, and whether it leads from the outermost frame of a script.
+    /// Notes the start of a traceback, and whether it leads from the outermost frame of a script.
     pub(super) fn note_traceback(&mut self, line: &[u8], text: &[u8]) {
         if memmem::find(text, b"Traceback (most recent").is_some() {
             self.logged = is_logged(text);
             self.outermost = false;
-            // A launcher that names the rank before it has more than one process.
+            // A rank prefix means that there are several processes.
             self.header = if text.len() == line.trim_ascii_end().len() {
                 self.line
             } else {
@@ -106,13 +106,13 @@ impl LogReader {
         }
     }
 
-    /// What was just found on this line.
+    /// Notes trouble on the current line for the split into runs.
     pub(super) fn note_trouble(&mut self) {
         let passed_over = std::mem::take(&mut self.passed_over);
         let Some(log) = self.logs.last_mut() else { return };
         let strong = self.found.last().filter(|f| self.kept && f.sighting.line == self.line);
         let strong = strong.map(|f| weight(&clue(f))).filter(|w| *w <= Weight::Abort);
-        // What the machine is told of may be told before the program starts.
+        // Machine messages may precede the start of the program.
         if strong.is_some_and(|w| w != Weight::Machine) {
             log.runs.arm();
         }
@@ -121,7 +121,7 @@ impl LogReader {
         }
     }
 
-    /// The first line of the log may stand once more among these, so many lines further on.
+    /// Searches `bytes`, which start `further` lines on, for a repetition of the log's first line.
     pub(super) fn reopen(&mut self, bytes: &[u8], further: u64) {
         if let Some(log) = self.logs.last_mut()
             && let Some(at) = log.runs.reopens(bytes)
@@ -131,7 +131,7 @@ impl LogReader {
         }
     }
 
-    /// An engine answers: that it did not while it started tells nothing.
+    /// Drops failures that a later line resolves: an engine that did not answer during startup, for example.
     pub(super) fn note_health(&mut self, file: usize, text: &[u8]) {
         const PROBE: &str = "/health_generate";
         if self.patterns.healthy.is_match(text) {
@@ -142,12 +142,11 @@ impl LogReader {
             self.found
                 .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
         }
-        // A pod that starts elsewhere is no sign of its node.
+        // A pod that starts on another node says nothing about its old one.
         if self.patterns.node_ready.is_match(text) {
             self.found
                 .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
         }
-        // A wait that did not get longer goes on.
         if self.patterns.relieved.is_match(text) {
             self.found.retain(|f| f.file != file || !is_wait(f.class));
         }
@@ -164,7 +163,7 @@ impl LogReader {
         }
         match report {
             None | Some(ExitStatus::Code(0)) => {}
-            // The launcher ends the others with it.
+            // Launchers stop the other processes with SIGTERM.
             Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
                 self.followed = self.followed.or(Some(end));
             }
@@ -179,7 +178,7 @@ impl LogReader {
         }
     }
 
-    /// A start from nothing where a resume was wanted.
+    /// Notes a start from scratch although a resume was wanted.
     pub(super) fn note_start(&mut self, file: usize, text: &[u8]) {
         let Some(log) = self.logs.last_mut() else { return };
         log.resumes |= self.patterns.resumes.is_match(text);
@@ -199,12 +198,12 @@ impl LogReader {
     }
 }
 
-/// Python ends before it runs the script, or the script before it does anything.
+/// Returns true if Python exits before running the script, or the script before doing anything.
 pub(super) fn is_end_of_python(text: &str) -> bool {
     text.contains(".py: error: ") || text.starts_with("python") && text.contains(": can't open file ")
 }
 
-/// A logger's level stands before the words.
+/// Returns true if an error-level log prefix precedes the message.
 pub(super) fn is_error_of_a_logger(text: &str) -> bool {
     let head = text.get(..text.floor_char_boundary(60)).unwrap_or(text);
     let of_glog = || {
@@ -220,7 +219,7 @@ pub(super) fn is_error_of_a_logger(text: &str) -> bool {
         || of_glog()
 }
 
-/// A logger's level, or its words, stand before the header of a traceback.
+/// Returns true if a log level or message precedes the header of a traceback.
 fn is_logged(text: &[u8]) -> bool {
     let at = memchr::memmem::find(text, b"Traceback (most").unwrap_or_default();
     let before = &text[..at];
@@ -229,18 +228,17 @@ fn is_logged(text: &[u8]) -> bool {
         .any(|word| memchr::memmem::find(before, word).is_some())
 }
 
-/// A match as it is weighed.
 pub(in crate::diagnosis) fn clue(f: &LogMatch) -> LogClue<'_> {
     LogClue {
         class: f.class,
-        // A record may count what was skipped: it is no warning for that.
+        // A record may count skipped batches, which does not make it a warning.
         text: if f.sighting.rule == "records" {
             ""
         } else {
             &f.sighting.text
         },
         chained: f.sighting.rule.contains(".chained"),
-        // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
+        // Without a traceback it may be part of a sentence; and a model may write anything.
         loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
         own: f.sighting.rule.starts_with(USER),
     }

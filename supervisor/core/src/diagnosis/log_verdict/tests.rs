@@ -27,7 +27,7 @@ fn a_job_that_its_scheduler_ends_may_step_until_then() {
         (class(1, None), class(8, Some(143))),
         (Some(Class::SchedTimelimit), Some(Class::SchedTimelimit))
     );
-    // Whoever steps on for longer is the job that came after.
+    // Steps beyond that belong to the next job.
     assert_eq!((class(2, None), class(9, Some(143))), (None, Some(Class::OpSignal)));
 }
 
@@ -101,9 +101,9 @@ fn the_newest_step_before_the_line_is_told() {
     let full = "OSError: [Errno 28] No space left on device\n";
     assert_eq!(step(&[&format!("{steps}{full}")], Some(1)), Some(500));
     assert_eq!(step(&[&format!("{steps}{RAISED}")], Some(1)), Some(500));
-    // The last one counts if no line tells it.
+    // The last exit counts if no line shows the cause.
     assert_eq!(step(&[&steps], Some(137)), Some(500));
-    // One of two ranks prints the records.
+    // Only one of two ranks prints records.
     assert_eq!(step(&[full, &steps], Some(1)), Some(500));
     let again = format!("{steps}{full}step:501 - x\nstep:502 - x\nstep:503 - x\n{full}");
     assert_eq!(step(&[&again], Some(1)), Some(503));

@@ -1,32 +1,30 @@
-//! Many patterns over one line: their texts are looked for all at once, and only the patterns whose text is there are tried.
+//! Matches many patterns against a line: one search for all their texts, then only the patterns whose text occurs.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::bytes::Regex;
 use std::sync::OnceLock;
 
-/// Patterns that are remembered as tried on one line.
+/// Most patterns that a filter can match; later ones are ignored.
 const TRIED: usize = 1024;
 
-/// Patterns with the texts that a line must hold.
 pub(crate) struct Filter {
     texts: AhoCorasick,
-    /// For each text, the patterns that it stands for, by their index.
+    /// For each text, the indexes of its patterns.
     owners: Vec<Vec<usize>>,
     patterns: Vec<Pattern>,
 }
 
 struct Pattern {
-    /// Position among all rules.
     rule: usize,
     source: String,
     compiled: OnceLock<Option<Regex>>,
 }
 
 impl Filter {
-    /// Builds it of (position, texts with `|` between them, expression or nothing).
+    /// Builds a filter from (rule index, texts separated by `|`, expression or nothing).
     ///
     /// # Errors
-    /// More texts than an automaton takes.
+    /// There are too many texts for an automaton.
     pub(crate) fn new<'a>(
         rules: impl Iterator<Item = (usize, &'a str, &'a str)>,
     ) -> Result<Self, aho_corasick::BuildError> {
@@ -60,7 +58,7 @@ impl Filter {
         })
     }
 
-    /// The first rule, by position, that matches the line. A pattern is tried once, however often its text stands there.
+    /// The lowest index of a matching rule. A pattern is tried once, however often its text occurs.
     pub(crate) fn first(&self, line: &[u8]) -> Option<usize> {
         let mut tried = [0u64; TRIED / 64];
         let mut best: Option<usize> = None;

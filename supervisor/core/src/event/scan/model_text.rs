@@ -1,23 +1,23 @@
-//! Text of a model between the lines of a log: what it was asked and answered may be a log or a traceback itself.
+//! Recognizes model text in a log: prompts and answers may look like logs or tracebacks.
 
 use super::remark;
 use crate::id::fnv64;
 use regex::bytes::Regex;
 use std::collections::BTreeMap;
 
-/// Processes whose text is followed at once.
+/// Most processes whose text is tracked at once.
 const PROCESSES: usize = 1024;
 
-/// Lines after which a text that does not end is given up.
+/// Lines after which an unfinished text is given up.
 const LINES: u32 = 400;
 
 struct OpenSample {
-    /// Form of what stands before each of its lines.
+    /// Hash of the form of its line prefix.
     prefix: u64,
     lines: u32,
 }
 
-/// Texts of models that have begun and not ended, one for each process that prints into an output.
+/// Open model texts, one per process that prints into an output.
 pub(super) struct Samples {
     open: BTreeMap<(u32, u64), OpenSample>,
     other: Regex,
@@ -35,17 +35,15 @@ impl Samples {
         })
     }
 
-    /// Forgets them all.
     pub(super) fn clear(&mut self) {
         self.open.clear();
     }
 
-    /// One that is followed goes on.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Takes a line in: whether it is text of a model. Its prefix is what launchers and loggers put before it.
+    /// Returns true if the next line is model text. `prefix` is what launchers and loggers put before it.
     pub(super) fn line(&mut self, worker: u32, source: u64, prefix: &[u8], text: &[u8]) -> bool {
         let key = (worker, source);
         if remark::opens_sample(text) {
@@ -63,9 +61,9 @@ impl Samples {
             return false;
         };
         open.lines += 1;
-        // Frames of installed packages: the program's own traceback.
+        // Frames in installed packages belong to the program's own traceback.
         let real = || ["site-packages/", "dist-packages/"].iter().any(|p| is_frame(text, p));
-        // Programs around the trainer print behind no name of a process.
+        // Programs around the trainer print without a process name.
         let other = self.other.is_match(text) || source == 0 && self.outside.is_match(text);
         if open.lines > LINES || open.prefix != form(prefix) || other || real() {
             self.open.remove(&key);
@@ -79,7 +77,7 @@ fn is_frame(text: &[u8], of: &str) -> bool {
     text.trim_ascii_start().starts_with(b"File \"") && memchr::memmem::find(text, of.as_bytes()).is_some()
 }
 
-/// The prefix whatever its numbers are: the lines of one writer have one form.
+/// Hashes a prefix without its numbers: the lines of one writer have the same form.
 fn form(prefix: &[u8]) -> u64 {
     let mut plain = prefix.to_vec();
     for b in &mut plain {

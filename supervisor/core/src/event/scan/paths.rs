@@ -1,17 +1,17 @@
-//! Names of errors that stand in a path: `/data/ENOSPC-test/x.py` tells of no full disk.
+//! Masks error names in paths: `/data/ENOSPC-test/x.py` is no full disk.
 
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// Words for a full disk, the codes first. People name directories after them.
+/// Texts for a full disk, codes first. People name directories after them.
 const WORDS: [&str; 4] = ["ENOSPC", "EDQUOT", "No space left", "Disk quota exceeded"];
-/// Number of codes among the words.
+/// Number of codes in `WORDS`.
 const CODES: usize = 2;
-/// Openings of a quoted path.
+/// Prefixes of a quoted path.
 const OPENINGS: [&[u8]; 5] = [b"/", b"./", b"../", b"~/", b"file:/"];
 
-/// The line without those words where they are part of a path or of a longer name. Nothing moves: other bytes stand in their place.
+/// Overwrites those words in the line if they are part of a path or a longer name. Offsets do not change.
 pub(crate) fn without_paths(line: &[u8]) -> Cow<'_, [u8]> {
     static FINDER: OnceLock<Option<AhoCorasick>> = OnceLock::new();
     let finder = FINDER.get_or_init(|| AhoCorasick::builder().ascii_case_insensitive(true).build(WORDS).ok());
@@ -26,7 +26,7 @@ pub(crate) fn without_paths(line: &[u8]) -> Cow<'_, [u8]> {
     out
 }
 
-/// A separator stands before or behind the name that the word is part of; of a code, any longer name is another word.
+/// Returns true if a separator precedes or follows the name that contains the word, or if a code is part of a longer name.
 fn is_name_part(line: &[u8], from: usize, to: usize, is_code: bool) -> bool {
     let (before, behind) = (&line[..from], &line[to..]);
     let name_before = before.iter().rev().take_while(|b| is_of_a_name(**b)).count();
@@ -44,7 +44,7 @@ fn is_of_a_name(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
-/// The word stands between quotes or brackets that hold a path or a key, and not a message that begins with one.
+/// Returns true if the word is in quotes or brackets around a path or key, rather than a message that starts with one.
 fn is_quoted_path(line: &[u8], from: usize, to: usize) -> bool {
     line[..from].iter().enumerate().any(|(at, opening)| {
         let closing = match opening {
@@ -61,7 +61,7 @@ fn is_quoted_path(line: &[u8], from: usize, to: usize) -> bool {
     })
 }
 
-/// What Python's exceptions quote: the key of a `KeyError`, and the file names behind the words of an `OSError`.
+/// Returns true before a quoted operand of a Python exception: a `KeyError`'s key, or file names after an `OSError`'s message.
 fn is_operand(before: &[u8]) -> bool {
     let words = before.strip_suffix(b": ").or_else(|| before.strip_suffix(b" -> "));
     words.is_some_and(|words| {

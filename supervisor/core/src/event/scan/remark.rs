@@ -1,6 +1,6 @@
-//! Lines that speak of a failure and tell of none: warnings of Python, advice, text that a model wrote.
+//! Recognizes lines that mention a failure but report none: Python warnings, advice, model text.
 
-/// Openings of lines that give advice, or ask for a debugging aid.
+/// Prefixes of advice and debugging hints.
 const ADVICE: &[&str] = &[
     "CUDA kernel errors might be asynchronously reported",
     "For debugging consider passing",
@@ -27,13 +27,13 @@ const ADVICE: &[&str] = &[
     "Example:",
 ];
 
-/// Openings of a program's lines that somebody shows, of the help of a metric, and of what a test prints of a failure that it looked for.
+/// Prefixes of quoted source code, of metric help, and of a test's output for an expected failure.
 const SHOWN: &[&str] = &[
     "# HELP ", "# TYPE ", "raise ", "except ", "print(", "logger.", "logging.", "echo ", "assert ", "E   ", "> ", "//",
     "$ ",
 ];
 
-/// Words before a condition: what stands behind them did not happen.
+/// Words that start a condition: what follows did not happen.
 const CONDITIONS: &[&[u8]] = &[
     b" if ",
     b"If ",
@@ -46,7 +46,7 @@ const CONDITIONS: &[&[u8]] = &[
     b"--help",
 ];
 
-/// Openings of lines that show what a model was asked or answered.
+/// Prefixes of lines that show a prompt or an answer.
 pub(crate) const SAMPLES: &[&str] = &[
     "[prompt]",
     "[response]",
@@ -78,7 +78,7 @@ pub(crate) const SAMPLES: &[&str] = &[
     "sequence is:",
 ];
 
-/// Marks of a turn of a chat, and keys of a record of what a model was asked and answered.
+/// Chat turn markers, and JSON keys of a record of a prompt and its answer.
 const TURN: &[u8] = b"<|im_";
 const KEYS: &[&[u8]] = &[
     b"\"prompt\":",
@@ -97,15 +97,15 @@ const KEYS: &[&[u8]] = &[
     b"'reward':",
 ];
 
-/// Ray calls a worker dead by an unexpected error that went because it was asked to, and says so at the line's end.
+/// Ray reports an unexpected error for a worker that exited on request, and says so at the end of the line.
 const AS_ASKED: &[u8] = b"Worker exit type: INTENDED_";
 
-/// The line never counts as a failure.
+/// Returns true if the line never counts as a failure.
 pub(super) fn is_remark(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
     let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
-    // Lightning warns of what ends it.
+    // Lightning reports the reason of its exit as a warning.
     if holds(b"Detected KeyboardInterrupt") {
         return false;
     }
@@ -113,7 +113,7 @@ pub(super) fn is_remark(text: &[u8]) -> bool {
     opens(ADVICE) || opens(SHOWN) || opens(SAMPLES) || warns(text) || dumped || holds(TURN) || holds(AS_ASKED)
 }
 
-/// What stands before the first condition of a line; `None`: it has none.
+/// The text before the first condition of a line; `None` if it has none.
 pub(super) fn before_a_condition(text: &[u8]) -> Option<&[u8]> {
     let opens = text.starts_with(b"if ").then_some(0);
     let places = CONDITIONS.iter().filter_map(|words| memchr::memmem::find(text, words));
@@ -121,13 +121,12 @@ pub(super) fn before_a_condition(text: &[u8]) -> Option<&[u8]> {
     text.get(..at)
 }
 
-/// The line begins a text of a model.
 pub(crate) fn opens_sample(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     SAMPLES.iter().any(|w| text.starts_with(w.as_bytes()))
 }
 
-/// A warning of Python (`UserWarning: …`) or one that is called so; loggers' levels say less.
+/// Returns true for a Python warning (`UserWarning: …`); log levels are weaker evidence.
 fn warns(text: &[u8]) -> bool {
     const WORD: &[u8] = b"Warning: ";
     if text.starts_with(b"warning: ") || text.starts_with(b"warnings.warn(") {

@@ -1,8 +1,8 @@
-//! A line without what launchers and terminals put around it.
+//! Removes terminal codes and launcher prefixes from a line.
 
 use regex::bytes::Regex;
 
-/// The line without terminal colours, carriage returns and other control characters.
+/// Removes terminal colors, carriage returns and other control characters.
 #[must_use]
 pub fn strip(line: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(line.len());
@@ -27,7 +27,7 @@ pub fn strip(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Words before a message that name its process, its time or its level.
+/// Patterns of the prefix that gives a message's process, time or level.
 pub(super) struct Prefix {
     all: Regex,
     process: Regex,
@@ -56,7 +56,7 @@ impl Prefix {
         })
     }
 
-    /// The message, and a hash of the process that its prefix names; 0 if it names none. Times are not part of it.
+    /// Splits off the prefix; returns a hash of the process it names, 0 if it names none, and the message.
     pub(super) fn split<'a>(&self, line: &'a [u8]) -> (u64, &'a [u8]) {
         let end = self.all.find(line).map_or(0, |m| m.end());
         let (prefix, text) = line.split_at(end);
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(message(line), "boom", "{line}");
         }
         assert_eq!(message("KeyError: 'x'"), "KeyError: 'x'");
-        // A level below an error stays: it says that the line tells of no failure.
+        // A level below error is kept: it shows that the line reports no failure.
         let warned = "WARNING 11-02 10:01:22 [interface.py:54] boom";
         assert_eq!(message(&format!("(EngineCore pid=123) {warned}")), warned);
         assert_eq!(message("(EngineCore pid=1)   File x"), "  File x");

@@ -1,78 +1,76 @@
-//! Tracebacks of Python, one for each process that prints into an output: the line that ends one names the exception.
+//! Tracks Python tracebacks for each process in an output, to find the lines that name exceptions.
 
 use regex::bytes::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Processes whose tracebacks are followed at once.
+/// Most processes whose tracebacks are tracked at once.
 const PROCESSES: usize = 1024;
 
-/// Opening of a traceback.
 const HEADER: &[u8] = b"Traceback (most recent call last)";
 
-/// Bytes that may follow it on its line: a rank, or how often Ray saw it.
+/// Bytes that may follow the header on its line: a rank, or Ray's repeat count.
 const AFTER: usize = 160;
 
-/// Opening of the line before a traceback that ends nothing.
+/// Start of the line before a traceback that ends nothing.
 const IGNORED: &[u8] = b"Exception ignored ";
 
-/// A helper of Python's that complains of what is cleaned up already.
+/// A Python helper process that complains about resources already freed.
 const TRACKER: &[u8] = b"multiprocessing/resource_tracker.py\"";
 
-/// Lines after which a traceback that does not end is given up.
+/// Lines after which an unfinished traceback is given up.
 const LINES: u32 = 2000;
 
 /// The part of a program that a traceback went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TracebackScope {
     Neither,
-    /// It reads the position that a step holds.
+    /// It reads the trainer state of a step.
     State,
     Load,
     Save,
-    /// The frame asks for rewards.
+    /// It requests rewards.
     Reward,
-    /// The ranks find each other.
+    /// It sets up the process group.
     Init,
 }
 
-/// A line as seen by the tracebacks.
+/// Role of a line in a traceback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TracebackLine {
-    /// It belongs to none.
+    /// Outside.
     Other,
-    /// A header, or a line inside.
+    /// A header, or another line inside.
     Inside,
-    /// A frame, or a line of a program.
+    /// A frame or source line.
     Code,
-    /// It ends one; another exception came before it in its chain where it is chained.
+    /// The last line; `chained` if another exception came before it in its chain.
     Exception { through: TracebackScope, chained: bool },
 }
 
 struct OpenTraceback {
-    /// Python itself says that it goes on after this one.
+    /// Whether Python says that it ignores the exception.
     ignored: bool,
-    /// Text before its header that may stand before each of its lines: a launcher's.
+    /// Launcher prefix of the header, which its other lines may have too.
     prefix: Vec<u8>,
-    /// Spaces before its header: its last line stands as far in.
+    /// Spaces before the header; its last line is indented as far.
     indent: usize,
     through: TracebackScope,
     chained: bool,
     lines: u32,
-    /// The line before was a frame's, or one of a program.
+    /// Whether the previous line was a frame or source line.
     code: bool,
-    /// Its header was not seen: the log begins inside it, or somebody cut it.
+    /// Whether its header is missing, because the log starts inside it or was cut.
     headless: bool,
 }
 
-/// Tracebacks that have begun and not ended.
 pub(super) struct Tracebacks {
     open: BTreeMap<(u32, u64), OpenTraceback>,
-    /// Processes whose next traceback goes on with a chain.
+    /// Processes whose next traceback continues a chain.
     chained: BTreeSet<(u32, u64)>,
-    /// Processes whose next traceback ends nothing: an object or a callback was cleaned up, and failed at it.
+    /// Number of coming tracebacks per process that end nothing: errors in finalizers or callbacks.
     ignored: BTreeMap<(u32, u64), u32>,
     exception: Regex,
-    /// A class of the script itself stands without its module, right below the program's lines.
+    /// An exception class of the script itself has no module; it counts only right below a source line.
     own: Regex,
     state: Regex,
     load: Regex,
@@ -108,22 +106,19 @@ impl Tracebacks {
         })
     }
 
-    /// Forgets them all.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.chained.clear();
         self.ignored.clear();
     }
 
-    /// One that is followed goes on.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Takes a line in.
     pub(super) fn line(&mut self, worker: u32, source: u64, text: &[u8]) -> TracebackLine {
         let key = (worker, source);
-        // A progress bar draws without a newline: the traceback may follow on its line.
+        // A progress bar has no newline, so the traceback may follow on its line.
         if let Some(at) = memchr::memmem::find(text, HEADER)
             && ends_after(&text[at + HEADER.len()..])
         {
@@ -141,7 +136,7 @@ impl Tracebacks {
         if (is_frame(text) || is_script(text)) && !self.open.contains_key(&key) {
             self.begin_inside(key);
         }
-        // Some print the last line of the next one alone.
+        // Some programs print only the last line of a chained traceback.
         if !self.open.contains_key(&key) && self.chained.contains(&key) && self.exception.is_match(text) {
             self.chained.remove(&key);
             return TracebackLine::Exception {
@@ -193,7 +188,7 @@ impl Tracebacks {
             return TracebackLine::Other;
         }
         let (through, chained, ignored) = (open.through, open.chained, open.ignored);
-        // Ray prints the exception it carries below its own.
+        // Ray prints the wrapped exception below its own.
         if memchr::memmem::find(text, b"RayTaskError").is_none() {
             self.open.remove(&key);
         }
@@ -214,7 +209,7 @@ impl Tracebacks {
             any
         });
         let before = &text[..at];
-        // An exception that carries the text of another traceback: its name is no launcher's text. A logger's dotted name is.
+        // An exception may carry the text of another traceback; its name is no launcher prefix. A logger's dotted name is one.
         let is_raised = before.ends_with(b"Error: ") || before.ends_with(b"Exception: ");
         let is_carried = is_raised && self.exception.is_match(before);
         let told = is_carried || before.trim_ascii_end().ends_with(b"traceback :");
@@ -236,7 +231,7 @@ impl Tracebacks {
         self.open.insert(key, open);
     }
 
-    /// A frame of a traceback whose header was not seen.
+    /// Opens a traceback at a frame whose header is missing.
     fn begin_inside(&mut self, key: (u32, u64)) {
         self.begin(key, b"", 0);
         if let Some(open) = self.open.get_mut(&key) {
@@ -245,7 +240,7 @@ impl Tracebacks {
     }
 }
 
-/// The line without the text that stood before the header, whatever its numbers were there.
+/// Removes the header's prefix from a line; digits in it may differ.
 fn within<'a>(line: &'a [u8], prefix: &[u8]) -> &'a [u8] {
     let same = |(a, b): (&u8, &u8)| a == b || a.is_ascii_digit() && b.is_ascii_digit();
     match line.split_at_checked(prefix.len()) {
@@ -254,25 +249,25 @@ fn within<'a>(line: &'a [u8], prefix: &[u8]) -> &'a [u8] {
     }
 }
 
-/// Nothing of the traceback follows on the line of its header: else it is one in a string.
+/// Returns true if no more of the traceback follows on the header's line; otherwise it is quoted in a string.
 fn ends_after(rest: &[u8]) -> bool {
     rest.len() <= AFTER && memchr::memchr(b'\\', rest).is_none() && memchr::memmem::find(rest, b"File ").is_none()
 }
 
-/// A frame, as a traceback that no launcher indents has it.
+/// Returns true for a frame of a traceback without a launcher prefix.
 fn is_frame(text: &[u8]) -> bool {
     let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
     text.starts_with(b"  File \"") && holds(b"\", line ") && holds(b", in ")
 }
 
-/// The place in a script that Python cannot read, of which it prints no traceback.
+/// Returns true for the location of a syntax error, for which Python prints no traceback.
 fn is_script(text: &[u8]) -> bool {
     let at = memchr::memmem::find(text, b"\", line ");
     text.starts_with(b"  File \"")
         && at.is_some_and(|at| text[at + 8..].trim_ascii_end().iter().all(u8::is_ascii_digit))
 }
 
-/// The line between two tracebacks of one chain.
+/// Returns true for the line between two chained tracebacks.
 fn is_link(text: &[u8]) -> bool {
     let Some(at) = memchr::memmem::find(text, b" above exception") else {
         return false;
@@ -305,7 +300,7 @@ mod tests {
         }
         let seen = t.line(0, 0, b"KeyError: 'x'");
         assert!(matches!(seen, TracebackLine::Exception { .. }), "{seen:?}");
-        // The name of a logger looks like one, and stands before each line.
+        // A logger's name looks like an exception and precedes each line.
         for line in [
             "app.Launcher: Traceback (most recent call last):",
             "app.Launcher:   File \"a.py\", line 9, in main",
@@ -376,7 +371,7 @@ mod tests {
             seen("trainer-1  | Exception: boom"),
             TracebackLine::Exception { .. }
         ));
-        // A class of the script itself; what others print between the lines is none.
+        // An exception class of the script itself; output between the lines is not one.
         seen("Traceback (most recent call last):");
         seen("  File \"a.py\", line 1, in f");
         assert!(matches!(
@@ -386,7 +381,7 @@ mod tests {
         seen("Traceback (most recent call last):");
         assert_eq!(seen("RewardModel: loaded"), TracebackLine::Other);
         assert!(matches!(seen("KeyError: 'x'"), TracebackLine::Exception { .. }));
-        // Times differ from line to line, and a progress bar stands before the header alone.
+        // Timestamps differ between lines; a progress bar precedes only the header.
         seen("Jun 03 11:42:07 n1 python[88]: Traceback (most recent call last):");
         assert_eq!(
             seen("Jun 03 11:42:08 n1 python[88]:   File \"a.py\", line 1, in f"),
@@ -419,7 +414,7 @@ mod tests {
             (0, "    x = y[1]"),
             (0, "IndexError: list index out of range"),
             (0, "ValueError: not in a traceback"),
-            // A stack that somebody printed ends in no exception.
+            // A printed stack does not end in an exception.
             (0, "  File \"a.py\", line 1, in f"),
             (0, "step 3"),
             (0, "ValueError: not in a traceback"),

@@ -1,4 +1,4 @@
-//! The class of a failure.
+//! Failure classes and their families.
 
 use super::{RulebookEntry, rows};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ impl Class {
     /// Its entry in the rulebook.
     #[must_use]
     pub fn row(self) -> &'static RulebookEntry {
-        // The table has one row for each class, in this order.
+        // The table has one row per class, in this order.
         &super::ROWS[self as usize]
     }
 
@@ -26,7 +26,7 @@ impl Class {
         self.row().code
     }
 
-    /// Its family.
+    /// The first part of the code.
     #[must_use]
     pub fn family(self) -> Family {
         self.row().family
@@ -34,7 +34,7 @@ impl Class {
 }
 
 impl Family {
-    /// The family of a code, or of a class that only another release knows.
+    /// The family of a code, even if the class itself is unknown.
     #[must_use]
     pub fn of_code(code: &str) -> Option<Self> {
         let name = code.split('.').next().unwrap_or(code);
@@ -45,20 +45,20 @@ impl Family {
     }
 }
 
-/// The class of a failure as it is recorded: by its code.
+/// Failure class as recorded: by its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum FailureClass {
     /// In the rulebook.
     Known(Class),
-    /// The user's own (`user.flaky_nfs`).
+    /// Defined by the user (`user.flaky_nfs`).
     User(String),
-    /// Only another release knows it.
+    /// Known only to another release.
     Unknown(String),
 }
 
 impl FailureClass {
-    /// Its code.
+    /// Its stable code.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
@@ -76,7 +76,7 @@ impl FailureClass {
         }
     }
 
-    /// Its family; `None` for the user's own and for a family that only another release knows.
+    /// Its family; `None` for user classes and for families known only to another release.
     #[must_use]
     pub fn family(&self) -> Option<Family> {
         match self {
@@ -86,13 +86,13 @@ impl FailureClass {
         }
     }
 
-    /// It is of this family.
+    /// Returns true if it belongs to this family.
     #[must_use]
     pub fn is_in(&self, family: Family) -> bool {
         self.family() == Some(family)
     }
 
-    /// The class of the rulebook that it counts as: `exit.unexplained` if it is in none.
+    /// The rulebook class that it counts as: `exit.unexplained` if it is not in the rulebook.
     #[must_use]
     pub fn counts_as(&self) -> Class {
         match self {

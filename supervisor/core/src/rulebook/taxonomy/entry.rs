@@ -1,68 +1,68 @@
-//! One row of the rulebook.
+//! Row types of the rulebook.
 
 use super::class::{Class, Family};
 use super::nature::{EndsAfter, FailureKind, SecondSignal, Weight};
 use crate::id::Ms;
 use crate::rulebook::action::FailureAction;
 
-/// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
+/// Pattern for a line: one of these texts, and the expression if there is one. Both ignore case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinePattern {
-    /// Texts that are looked for first, among those of all rows at once; `|` stands between them.
+    /// Texts separated by `|`, searched first, for all rows at once.
     pub holds: &'static str,
-    /// Regular expression over bytes; empty: the text is enough.
+    /// Regular expression on bytes; empty if the text is enough.
     pub regex: &'static str,
 }
 
-/// A second signal that makes a line of one class a failure of another, or changes the answer.
+/// Second signal that changes the class of a failure or the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refinement {
     /// The second signal.
     pub when: SecondSignal,
-    /// The class that the failure gets.
+    /// Refined class.
     pub class: Class,
-    /// The answer that it gets.
+    /// Refined answer.
     pub action: FailureAction,
 }
 
-/// A class of failures.
+/// A failure class.
 #[derive(Debug, Clone, Copy)]
 pub struct RulebookEntry {
     /// The class.
     pub class: Class,
-    /// Its family.
+    /// First part of the code.
     pub family: Family,
-    /// Its stable code.
+    /// Stable code.
     pub code: &'static str,
     /// What happened, in a few words.
     pub meaning: &'static str,
-    /// Its nature.
+    /// Kind of failure.
     pub kind: FailureKind,
     /// The answer to a first occurrence; `None`: it is only reported.
     pub action: Option<FailureAction>,
-    /// The answer to a first occurrence under `supervise run`, if it differs: nobody asked for a signal from outside, and a cluster
-    /// that lost a machine may get it back.
+    /// The answer under `supervise run`, if it differs: there, nobody asked for a signal from outside, and a cluster may get a lost
+    /// machine back.
     pub supervised_action: Option<FailureAction>,
-    /// The shortest pause before a relaunch: a service asked for patience.
+    /// Minimum pause before a relaunch, for services that asked to wait.
     pub pause: Ms,
-    /// Strength of a line of this class beside lines of others.
+    /// Weight of its lines against lines of other classes.
     pub tier: Weight,
-    /// A checkpoint may be the cause.
+    /// Whether a checkpoint may be the cause.
     pub blames_checkpoint: bool,
-    /// A relaunch after it costs a retry.
+    /// Whether a relaunch after it is charged as a retry.
     pub costs_retry: bool,
-    /// How many failures at one step end a run.
+    /// Number of failures at one step that end a run.
     pub ends_after: EndsAfter,
-    /// The first that applies changes the class or the answer.
+    /// Refinements; the first that applies counts.
     pub refinements: &'static [Refinement],
-    /// Numbers of the driver's Xid messages of this class.
+    /// Xid numbers of this class.
     pub xids: &'static [u32],
     /// Patterns that count anywhere in the output.
     pub lines: &'static [LinePattern],
-    /// Texts that count only in the line that ends a traceback, case as written.
+    /// Case-sensitive texts that count only in the last line of a traceback.
     pub errors: &'static [&'static str],
-    /// What tells the class if no line does.
+    /// How the class is recognized if not by a line.
     pub told_by: Option<&'static str>,
-    /// The next thing for a person to do.
+    /// What the operator should do next.
     pub advice: &'static str,
 }

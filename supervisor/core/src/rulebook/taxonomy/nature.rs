@@ -1,20 +1,20 @@
-//! Nature and strength of a class, in the words of the rulebook. The build script reads them too.
+//! Kinds and weights of failure classes, as named in the rulebook. The build script uses them too.
 
 use serde::Deserialize;
 
-/// Nature of a class of failures.
+/// Kind of a failure class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// A restart is expected to help.
     Transient,
-    /// The same again.
+    /// A restart fails in the same way.
     Deterministic,
-    /// A restart elsewhere, or after a reset.
+    /// A restart on another node, or after a reset, is expected to help.
     Hardware,
-    /// A symptom of another's death.
+    /// A symptom of the death of another process.
     Cascade,
-    /// A person or the scheduler.
+    /// Caused by the operator or the scheduler.
     Operator,
     /// A second signal is needed.
     Unclear,
@@ -23,7 +23,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The tier of an entry that names none.
+    /// The default tier of an entry.
     #[must_use]
     pub fn tier(self) -> Weight {
         match self {
@@ -33,7 +33,7 @@ impl FailureKind {
         }
     }
 
-    /// The letter of the table.
+    /// The letter in the table.
     #[must_use]
     pub fn letter(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl FailureKind {
     }
 }
 
-/// How many failures at one step end a run.
+/// Number of failures at one step that end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EndsAfter {
     /// The answer decides.
@@ -56,7 +56,7 @@ pub enum EndsAfter {
     Answer,
     /// This many times, unless the user changed the answer.
     Times(u32),
-    /// A repetition proves nothing: only the limit of retries ends the run.
+    /// A repetition proves nothing; only the retry limit ends the run.
     Retries,
 }
 
@@ -64,23 +64,23 @@ pub enum EndsAfter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecondSignal {
-    /// No step was done, and another process holds most of the GPU's memory.
+    /// No step was finished, and another process holds most of the GPU memory.
     GpuHeldByAnother,
-    /// No living process holds the GPU's memory that is missing.
+    /// No running process holds the missing GPU memory.
     GpuHeldByNobody,
-    /// The training began, and no step was finished.
+    /// Training began, and no step was finished.
     FirstStep,
-    /// The files are those of another number of ranks.
+    /// The files were saved with another world size.
     OtherWorldSize,
     /// The line names a path inside a saved step.
     InsideStep,
-    /// A notice that the node is taken away came shortly before.
+    /// A preemption notice came shortly before.
     NodePreempted,
-    /// The trainer asked again for the GPUs of the node that is gone.
+    /// The trainer asked again for the GPUs of the lost node.
     GpusMissing,
     /// A node was lost.
     NodeLost,
-    /// An inference engine says that it ends because of this exception.
+    /// An inference engine says that it exits because of this exception.
     EndsEngine,
     /// A health probe of the engines failed as well.
     ProbeFailed,
@@ -88,21 +88,21 @@ pub enum SecondSignal {
     NamesNode,
 }
 
-/// Strength of a clue; the smallest counts.
+/// Weight of a clue; the smallest wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// The kernel, the driver, the memory of the machine.
+    /// From the kernel, the driver or the machine's memory.
     Machine,
-    /// A cause by itself.
+    /// A cause on its own.
     Cause,
-    /// A cause if no other is known: mostly it follows from one.
+    /// A cause if no other is known; usually a consequence of one.
     Effect,
-    /// Follows from the end of another.
+    /// Follows from the end of another process.
     Symptom,
-    /// A runtime that gives up because of what it printed before.
+    /// A runtime aborted because of an earlier message.
     Abort,
-    /// A warning, or the end of what was retried.
+    /// A warning, or a failure that is retried.
     Hint,
     /// Ends no run.
     Report,

@@ -6,7 +6,7 @@ class NotingWorker(Noting):
     def open(self, path):
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.state = os.fstat(self.file)
-        # Those that Ray holds ready for whatever comes import little, and there may be hundreds.
+        # Workers that Ray keeps idle for any job import little, and there may be hundreds.
         if os.environ.get("RAY_JOB_ID") == "ffffffff" or self.state.st_size > NOTES:
             raise OSError
         self.left = NOTES_OF_ONE
@@ -17,7 +17,7 @@ class NotingWorker(Noting):
             self.write("c " + word)
         for key, value in os.environ.items():
             if not key.startswith("SUPERVISE_"):
-                # No variable has a NUL in it.
+                # A variable cannot contain NUL.
                 self.write("E " + f"{key}={value}".replace("\n", "\0"))
 
     def put(self, line):
@@ -28,7 +28,7 @@ class NotingWorker(Noting):
 
     def goes_on(self):
         env, path, states, given = self.after
-        # Ray puts the driver's places first, and they stay its own: nothing that is imported ahead comes from there.
+        # Ray puts the driver's paths first. They stay the worker's own: nothing is pre-imported from them.
         new = len(sys.path) - len(path or sys.path)
         if new > 0 and sys.path[new:] == path:
             for place in reversed(sys.path[:new]):
@@ -41,7 +41,7 @@ class Forking(Ahead):
     """Imports ahead what the workers of Ray imported, and is forked for each of them."""
 
     def replays(self, key, value, text, initial):
-        # Those that are not the same in all workers were left out.
+        # Variables that differ between workers were left out.
         return True
 
     def import_ahead(self):
@@ -50,10 +50,10 @@ class Forking(Ahead):
 
         if not hasattr(os, "pidfd_open"):
             self.be_unfit("this Python has no os.pidfd_open")
-        # An import that goes over all variables looks for others: these are not there now, but for one that stands for another.
+        # These variables are not set now, except one that stands for another. An import that iterates over all variables seeks others.
         differs = set(self.draft["differs"]) - {"RAY_RAYLET_PID"}
         for name in differs:
-            # The devices of a worker are read when it first asks for them, which is no import's to do.
+            # Devices are read at their first use, not by an import.
             if name.startswith(OF_LIBRARIES) and name != "CUDA_VISIBLE_DEVICES":
                 self.be_unfit(f"{name} is not the same in all workers of Ray: if it is set to 1 for all, they can be")
         self.listener = socket.socket(socket.AF_UNIX)
@@ -68,7 +68,7 @@ class Forking(Ahead):
             return kept[0](environ, key)
 
         def seed(generator, a=None, *version, **named):
-            # A generator that a module makes for itself has another seed in each process, if it gives none.
+            # A module's own generator without a given seed must differ between processes.
             self.unseeded[:] = [other for other in self.unseeded if other is not generator]
             if a is None:
                 self.unseeded.append(generator)
@@ -146,7 +146,7 @@ class Forking(Ahead):
                         workers[end] = worker
                         poll.register(end, select.POLLIN)
                 else:
-                    # Without the driver, or the guard, there is nobody to fork for.
+                    # The driver or the guard has exited: there is no one to fork for.
                     os._exit(0)
 
     def fork(self, link):
@@ -165,7 +165,7 @@ class Forking(Ahead):
                 try:
                     self.become(given, fds, link)
                 except BaseException:
-                    # Not heard of it, the one that asked goes on by itself.
+                    # Without an answer, the process that asked starts the worker itself.
                     os._exit(70)
             return worker
         finally:
@@ -186,7 +186,7 @@ class Forking(Ahead):
         link.settimeout(10)
         link.sendall(b"+")
         if link.recv(1) != b"+":
-            # It did not wait so long, and is the worker itself.
+            # The process that asked timed out, and is the worker itself.
             os._exit(70)
         link.close()
 
@@ -195,7 +195,7 @@ class Forking(Ahead):
         theirs = lambda key: key in differs or key in OF_SHELLS or key.startswith("SUPERVISE_")
         others = [key for key in {*env, *mine} if not theirs(key) and env.get(key) != mine.get(key)]
         if others and env.get("RAY_JOB_ID") == mine.get("RAY_JOB_ID"):
-            # The next one is made without them.
+            # The next standby is made without them.
             with open(self.draft["refused"], "ab", 0) as f:
                 f.write("".join(f"v {key}\n" for key in sorted(others)).encode("utf-8", "surrogateescape"))
         return not others
@@ -214,7 +214,7 @@ def is_alone():
     for thread in os.listdir("/proc/self/task"):
         if int(thread) != os.getpid():
             with open(f"/proc/self/task/{thread}/comm") as f:
-                # pyarrow's allocator sees to forks itself.
+                # pyarrow's allocator handles forks itself.
                 if f.read().strip() != "jemalloc_bg_thd":
                     return False
     return True
@@ -226,7 +226,7 @@ def is_mine(link):
     import struct
 
     pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    # One of another container has no pid here.
+    # A process of another container has pid 0 here.
     return pid != 0 and uid == os.getuid()
 
 
@@ -270,14 +270,14 @@ def heard_from(link):
         raise
 
 
-# Standard input, output and errors, and the working directory.
+# Standard streams and the working directory.
 FILES = (0, 1, 2, ".")
-# Read when a library is loaded, by no Python.
+# Read by native code when a library is loaded, not by Python.
 OF_LIBRARIES = tuple("ARROW_ CUDA_ GLIBC_ GOMP_ GRPC_ KMP_ LC_ LD_ MALLOC_ MKL_ NCCL_ OMP_ OPENBLAS_ PYTHON PYTORCH_ TF_ TORCH_ TZ".split())
 # Set by the shell through which Ray starts a worker.
 OF_SHELLS = ("_", "OLDPWD", "PWD", "SHLVL")
 REQUEST = 16 << 20
-# Bytes of notes: of all, beyond which none more begins, and of one.
+# Bytes of all notes, beyond which no worker starts noting, and of one worker's notes.
 NOTES = 8 << 20
 NOTES_OF_ONE = 1 << 20
 LIMITS = "AS CORE CPU DATA FSIZE MEMLOCK MSGQUEUE NICE NOFILE NPROC RSS RTPRIO RTTIME SIGPENDING STACK".split()
@@ -292,7 +292,7 @@ def own_state():
     os.umask(umask)
     with open("/proc/self/oom_score_adj") as f:
         oom = int(f.read())
-    # The interpreter itself sets one for a broken pipe, and for an interrupt.
+    # The interpreter itself sets handlers for SIGPIPE and SIGINT.
     ignored = [n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN]
     return {
         "umask": umask,
@@ -335,7 +335,7 @@ def take(given, fds):
     os.environ.update({key: value for key, value in given["env"].items() if value is not None})
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        # A new interpreter has a seed of its own. `random` sees to that of its functions itself.
+        # A new interpreter has its own seed; `random` reseeds itself after a fork.
         numpy.seed()
 
 
@@ -418,7 +418,7 @@ def begin_worker():
         except Exception:
             pass
     if kind == "setup_worker.py":
-        # It becomes the worker, which is not to ask again.
+        # This process becomes the worker, which must not ask again.
         os.environ.update({k: v for k, v in kept.items() if k != "SUPERVISE_FORKS"})
     next_one()
     if kind == "default_worker.py":

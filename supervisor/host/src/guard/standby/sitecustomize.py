@@ -19,9 +19,9 @@ import time
 
 MARK, AWAITED = b"SUPERVISE_ATTEMPT=", b"SUPERVISE_AWAITED="
 FOR_RAY = ("PYTHONPATH", "SUPERVISE_FORKS", "SUPERVISE_PYTHONPATH", "SUPERVISE_RAY")
-# An interpreter begins anew this often, and leaves one module more to the start each time.
+# Most restarts of an interpreter; each leaves one more module to the start of the trainer.
 LEFT = 6
-# Processor and wall time within which an interpreter that begins anew has read this file.
+# CPU and wall time within which a restarted interpreter has read this file.
 READS_WITHIN = {"ITIMER_PROF": 0.5, "ITIMER_REAL": 10}
 TAKE_ARGUMENTS = {"-W", "-X", "--check-hash-based-pycs"}
 
@@ -78,7 +78,7 @@ def defaults():
     torch = sys.modules.get("torch")
     if not hasattr(torch, "get_default_dtype"):
         return {}
-    # Asked for the device, torch would import more of itself.
+    # Asking torch for the device would import more of torch.
     context = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
     return {"type": str(torch.get_default_dtype()), "device": str(getattr(context, "device", None))}
 
@@ -101,12 +101,12 @@ class Noting:
 
         self.ident = _thread.get_ident
         self.thread, self.process = self.ident(), os.getpid()
-        # After a seed: what is being imported, until it is known that it drew no number.
+        # After a seed: the notes of the running import, until it is known to have drawn no number.
         self.seeded, self.held, self.prefix = False, None, ""
         self.open(path)
         self.places = installed_places()
         self.outermost = None
-        # The interpreter itself adds the place of the script to the path.
+        # The interpreter itself adds the script's directory to the path.
         self.after = (dict(os.environ), None, {}, {})
         self.inside = None
 
@@ -116,7 +116,7 @@ class Noting:
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.state = os.fstat(self.file)
         if again:
-            # Something executed this interpreter anew: one that waits would be lost to it.
+            # A program restarted this interpreter with exec, which a standby would not survive.
             self.write("!")
             raise OSError
         os.ftruncate(self.file, 0)
@@ -125,7 +125,7 @@ class Noting:
     def find_spec(self, name, path=None, target=None):
         if self.ident() != self.thread or os.getpid() != self.process:
             return None
-        # importlib.util.find_spec asks as well, and imports nothing.
+        # importlib.util.find_spec gets here as well, but imports nothing.
         if sys._getframe(2).f_code.co_name != "_find_and_load_unlocked":
             return None
         try:
@@ -145,7 +145,7 @@ class Noting:
         self.inside = as_kept()
         spec = self.found(name, path, target)
         if spec is not None and not is_within(spec, self.places):
-            # It is read as the script is: between two imports of its own.
+            # Treat it like the script: its own imports are noted.
             self.held = None
             if spec.origin is None or os.path.isfile(spec.origin):
                 self.write("o " + str(spec.origin))
@@ -158,7 +158,7 @@ class Noting:
 
     def note_inside(self):
         """What was changed since the last import inside of this one."""
-        # The variables as the interpreter keeps them: to decode all of them each time would take a while.
+        # Compare the raw variables: decoding all of them each time is slow.
         before, now = self.inside, as_kept()
         self.inside = now
         if before is None or before == now:
@@ -225,7 +225,7 @@ class Noting:
         if self.held is not None:
             self.held.append(line)
             return
-        # The trainer may have closed it, and have a file of its own by that number.
+        # The trainer may have closed the descriptor and reused its number.
         if not os.path.samestat(os.fstat(self.file), self.state):
             self.file = None
             raise OSError
@@ -259,7 +259,7 @@ class Ahead:
         if "SUPERVISE_TASK" in os.environ:
             self.begin_anew()
         else:
-            # Before all else, and without an import. Until it is answered, this interpreter can write no file.
+            # Comes first, and without an import. Until it is answered, this interpreter cannot write files.
             os.write(self.channel, b'{"waits": true}\n')
             self.task = self.hear_line()
         self.seen = {}
@@ -344,13 +344,13 @@ class Ahead:
             if identity(path) != state:
                 self.give_up(f"{path} was changed")
         self.say(goes=True)
-        # One that was too late is ended before it hears more.
+        # A standby that was too late is killed before the next message.
         return order | self.hear()
 
     def replays(self, key, value, text, initial):
         """Returns whether a variable that was set between two imports is set to the same again."""
-        # A computed value may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The address of
-        # the rendezvous, by another name, is the same for all.
+        # A computed value may depend on the rank or the attempt, and 0 may be the rank of the first. The rendezvous address, under any
+        # name, is the same for all.
         written = f'"{value}"' in text or f"'{value}'" in text
         return written and (not has_zero(value) or os.environ.get("WORLD_SIZE") == "1") or value == initial.get("MASTER_ADDR")
 
@@ -364,7 +364,7 @@ class Ahead:
         import importlib.util
 
         places = installed_places()
-        # Where the trainer's own files are found first, and what is imported from elsewhere is left to it.
+        # The trainer's own files are found here first. What is imported from elsewhere is left to the trainer.
         first = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.words[self.at]))
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, first)
@@ -372,16 +372,16 @@ class Ahead:
         main = self.words[self.at]
         with open(self.draft["imports"], encoding="utf-8", errors="surrogateescape") as f:
             lines = f.read().splitlines()
-        # Process and time at which the noting began.
+        # Process, and start time of the notes.
         began = float(lines.pop(0).split(" ")[2])
         source = main
         if self.is_module:
-            # Its packages are imported before it, whatever runs it.
+            # Its parent packages are always imported before it.
             spec = importlib.util.find_spec(main.partition(".")[0])
             places_of = list(getattr(spec, "submodule_search_locations", None) or [])
             source = os.path.join(*places_of[:1], *main.split(".")[1:]) + ".py" if places_of else getattr(spec, "origin", None)
         text = self.look_at_own(os.path.abspath(source), began) if source else ""
-        # Of a module that is left to the start, what it imports is imported, in the environment that it makes for that.
+        # If a module is left to the start, its own imports are still done, in the environment it sets up for them.
         seeded, places_of_others, left = False, [], None
         for line in lines:
             if self.ordered():
@@ -393,7 +393,7 @@ class Ahead:
                     if "=" not in rest:
                         self.unset(rest)
                         continue
-                    # An import of one that it imports has done it as well; a word in letters is no rank's and no attempt's own.
+                    # An import inside it has already set the variable; a purely alphabetic value does not depend on rank or attempt.
                     if os.environ.get(key) == value:
                         continue
                     plain = value.isalpha() or is_set_in(left, key, value)
@@ -432,14 +432,14 @@ class Ahead:
             if spec is None:
                 continue
             if rest == main or not is_within(spec, places):
-                # An installed module imports it, and may be changed by it.
+                # An installed module imports it, and may be affected by it.
                 self.look_at_own(spec.origin, began)
                 break
             if rest in self.left:
                 if kind == "i":
                     left = self.look_at_own(spec.origin, began)
                     if rest.partition(".")[0] not in self.draft["plain"]:
-                        # It may change what it imports, or what comes after it.
+                        # It may affect its own imports, or later ones.
                         break
                 continue
             before = set(sys.modules)
@@ -464,7 +464,7 @@ class Ahead:
             if own_memory() > self.draft["memory"]:
                 self.be_unfit(f"its imports need more than {self.draft['memory'] // 10**6} MB of memory (supervisor.standby_memory)")
             self.imported(rest)
-            # The trainer that runs has the processors first.
+            # The running trainer has priority on the CPUs.
             spent = time.process_time() - spent
             self.wait(spent * self.draft["pauses"])
         if has_children():
@@ -472,7 +472,7 @@ class Ahead:
         for place in places_of_others:
             sys.path.remove(place)
         for path in sys.path:
-            # Something new in it may be found now.
+            # A new file in the directory may change what is found.
             if path != first and os.path.isdir(path):
                 self.look_at(path)
         if not getattr(sys.flags, "safe_path", False):
@@ -506,11 +506,11 @@ class Ahead:
         os.dup2(self.channel, 0)
         for fd in map(int, os.listdir("/proc/self/fd")):
             try:
-                # Nothing that an import opened.
+                # Close what an import opened.
                 os.set_inheritable(fd, fd < 3)
             except OSError:
                 pass
-        # Should another file come first by now, it would be the trainer that begins.
+        # If another file now comes first on the path, the trainer itself would start: limit what it could do.
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
         for timer, seconds in READS_WITHIN.items():
             signal.signal(signal.SIGPROF if timer == "ITIMER_PROF" else signal.SIGALRM, signal.SIG_DFL)
@@ -638,14 +638,14 @@ def begin():
     if imports is None and mark is None and "SUPERVISE_RAY" in os.environ:
         begin_worker()
         return
-    # Processes that a driver's Ray starts run this file as well.
+    # Processes started by the driver's Ray run this file as well.
     kept = {key: value for key, value in os.environ.items() if key in FOR_RAY} if "SUPERVISE_RAY" in os.environ else {}
     if mark is not None:
         import posix
 
         calls = posix.execv, posix.execve
         try:
-            # What executes itself anew would be a trainer without an order.
+            # A program that calls exec on itself would become a trainer without an order.
             os.execv = os.execve = posix.execv = posix.execve = lambda *_: os._exit(70)
             hide()
             os.environ.update(kept)
@@ -655,7 +655,7 @@ def begin():
             os.execv, os.execve = posix.execv, posix.execve = calls
             return
         except BaseException:
-            # Without an order nothing of the trainer is run, whatever happens here.
+            # Never run the trainer without an order, whatever fails here.
             os._exit(70)
     hide()
     os.environ.update(kept)

@@ -20,7 +20,7 @@ def hide():
         sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
     rest = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != here]
-    # Empty, it is another thing than not set.
+    # An empty PYTHONPATH differs from an unset one.
     if os.environ.pop("SUPERVISE_PYTHONPATH", None) is None and not rest:
         os.environ.pop("PYTHONPATH", None)
     else:
@@ -29,7 +29,7 @@ def hide():
 
 def next_one():
     """The site's own file of this name."""
-    # By these names they are there already: importlib itself would import a dozen other modules.
+    # Under these names they are already loaded; importlib itself would import a dozen other modules.
     import _frozen_importlib
     import _frozen_importlib_external
 
@@ -43,7 +43,7 @@ def next_one():
 def leave_ending(path, process):
     """Tells of the exception that ends the process, if one does."""
     if os.getpid() != process:
-        # Forked from it: an end of its own.
+        # A fork, which exits on its own.
         return
     value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if not isinstance(value, BaseException):
