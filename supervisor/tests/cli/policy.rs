@@ -118,7 +118,7 @@ fn a_line_that_cannot_be_used_is_one_clear_error() {
             "rules: [{pattern: x, class: user.a, when: now}]",
             &["unknown key `when`"],
         ),
-        ("rules: [{pattern: 'x?', class: user.a}]", &["matches every line"]),
+        ("rules: [{pattern: 'x?', class: user.a}]", &["matches an empty line"]),
         (
             "rules: [{pattern: x, class: user.a, action: retry}]",
             &["entry 1", "relaunch_later"],

@@ -120,14 +120,21 @@ impl Tmux {
     #[must_use]
     #[track_caller]
     pub fn ended(&self, code: i32) -> String {
-        let screen = self.shows(&format!("ended with {code}\n"));
-        let screen = if screen.contains("icanon") {
-            screen
-        } else {
-            self.shows("icanon")
-        };
-        let modes: Vec<&str> = screen.lines().rev().take_while(|l| !l.starts_with("ended")).collect();
-        assert!(modes.contains(&"icanon") && modes.contains(&"echo"), "{screen}");
+        let mark = format!("ended with {code}\n");
+        let mut screen = String::new();
+        // What stood on the screen before says nothing about the terminal's modes now.
+        let is_restored = until(PATIENCE, || {
+            screen = self.screen();
+            let modes: Vec<&str> = screen
+                .rsplit_once(&mark)
+                .map_or("", |(_, after)| after)
+                .lines()
+                .collect();
+            (modes.contains(&"icanon") && modes.contains(&"echo"))
+                .then_some(())
+                .ok_or(())
+        });
+        assert!(is_restored.is_ok(), "{screen}");
         assert_eq!(
             self.tell(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"])
                 .trim(),

@@ -151,7 +151,7 @@ fn processes_that_stay_when_all_is_done_are_ended_and_the_run_has_finished() {
     let expected = scene.expected_digest();
     scene.env("DEMO_STAYS", "1");
     let run = scene.start(&[]);
-    run.wait_long().expect(0).says("the training was over").says("finished");
+    run.wait_long().expect(0).says("training finished").says("finished");
     assert_eq!(scene.digest(), Some(expected));
     scene.assert_alone();
 }

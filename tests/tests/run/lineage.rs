@@ -187,7 +187,7 @@ fn a_step_that_a_stranger_brought_between_two_terms_is_not_taken() {
         .run(&["--again"])
         .expect(5)
         .says("global_step_10")
-        .says("with --from 10 where");
+        .says("with --from 10 if");
     assert_eq!(snapshot(&scene.step(10)), before);
     assert_eq!((scene.attempts(), scene.aside().len()), (attempts, 0));
     scene.assert_alone();

@@ -458,7 +458,7 @@ fn interpreters_that_need_more_memory_than_they_may_end_and_are_not_started_agai
 
 /// The file that interpreters run first, in a folder of the scene.
 pub(super) fn lay_ours(scene: &Scene) {
-    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../supervisor/host/src/guard/ahead");
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../supervisor/host/src/guard/standby");
     let both = ["start.py", "sitecustomize.py"].map(|name| fs::read_to_string(format!("{ours}/{name}")).unwrap());
     fs::create_dir(scene.path("ours")).unwrap();
     fs::write(scene.path("ours/sitecustomize.py"), both.concat() + "begin()\n").unwrap();
