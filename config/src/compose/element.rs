@@ -59,7 +59,7 @@ impl DefaultsElement {
         }
     }
 
-    /// Applies the `# @package` header of its file, which is always relative to the root.
+    /// Applies the file's `# @package` header, whose package is always relative to the root.
     pub(super) fn set_header(&mut self, package: Option<&str>) {
         self.header = package.map(|package| match package {
             "" | "_global_" => "_global_".to_owned(),
