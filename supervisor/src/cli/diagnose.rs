@@ -188,7 +188,11 @@ fn read(name: &str, mut from: impl Read, reading: &mut LogReader, block: &mut [u
 }
 
 fn unreadable(name: &str, e: &io::Error) -> CliError {
-    CliError::environment(format!("{name} cannot be read: {e}"))
+    let failed = CliError::environment(format!("{name} cannot be read: {e}"));
+    match e.kind() {
+        io::ErrorKind::TimedOut => failed.hint("start the program that writes to it, or name a file"),
+        _ => failed,
+    }
 }
 
 /// The program that compressed it.
