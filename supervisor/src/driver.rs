@@ -38,7 +38,7 @@ use evidence::{EvidenceHelper, EvidenceTask};
 use guards::GuardLink;
 use inputs::Inputs;
 use internal::DriverMessage;
-use io_workers::{IoPurpose, IoWorker};
+use io_workers::{IoPurpose, IoWorkerProcess};
 use jobs::ExitWitness;
 use journal::JournalWriter;
 use notify::Notifier;
@@ -117,8 +117,8 @@ struct Driver {
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
     journal: JournalWriter,
-    store: IoWorker,
-    work: IoWorker,
+    store: IoWorkerProcess,
+    work: IoWorkerProcess,
     guard: Option<GuardLink>,
     children: Vec<Child>,
     standby: Option<StandbyGuard>,

@@ -3,7 +3,7 @@
 //! A separate helper, because it reads `/proc`, the kernel log and files on mounts that may hang; the supervisor does
 //! not wait for it for long. What a decision may need comes first, as one line on standard output ([`MachineFacts`]);
 //! then the files in `attempts/N/evidence/` are written. When the attempt's last process has exited, the helper is
-//! told how the attempt ended ([`AttemptEnd`]) and answers with a second line, the cause according to the logs
+//! told how the attempt ended ([`CompletedAttempt`]) and answers with a second line, the cause according to the logs
 //! ([`LogCause`]). Everything is bounded in time and size, and what could not be read includes the reason.
 
 mod dumps;
@@ -82,7 +82,7 @@ pub struct EvidenceOrder {
 
 /// No process of the attempt is left, so its logs are complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptEnd {
+pub struct CompletedAttempt {
     /// The first failing exit status, as a shell reports it.
     pub exit: Option<i32>,
 }
@@ -179,7 +179,7 @@ fn write_all(order: &EvidenceOrder, files: impl IntoIterator<Item = (String, Str
 }
 
 /// Waits for the message that no process is left; `None` if it cannot come any more.
-fn wait_for_gone(input: &mut BufReader<File>) -> Option<AttemptEnd> {
+fn wait_for_gone(input: &mut BufReader<File>) -> Option<CompletedAttempt> {
     // It may have come with the order.
     if input.buffer().is_empty() {
         let mut fds = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];

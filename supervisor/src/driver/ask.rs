@@ -1,7 +1,7 @@
 //! Questions to I/O workers while a term starts: waits for each answer, replaces a dead worker, and obeys a stop request.
 
 use super::inputs::Inputs;
-use super::io_workers::{IoPurpose, IoWorker, line};
+use super::io_workers::{IoPurpose, IoWorkerProcess, line};
 use super::{Driver, DriverMessage};
 use crate::control::{ControlReply, ControlRequest};
 use crate::error::{CliError, ErrorKind};
@@ -23,7 +23,7 @@ const GIVEN_UP: Ms = Ms::secs(20);
 /// Asks an I/O worker and waits, with a message if it takes long. A stop request ends the wait. If the I/O worker dies, another one
 /// gets the question: every question of a start can be repeated.
 pub(super) async fn call(
-    io_worker: &mut IoWorker,
+    io_worker: &mut IoWorkerProcess,
     ask: IoQuestion,
     printer: &mut Printer,
     inputs: &mut Inputs,
@@ -117,7 +117,7 @@ pub(super) async fn a_thread() -> Result<(), CliError> {
 ///
 /// # Errors
 /// None could be started for long.
-fn replace(io_worker: &mut IoWorker) -> Result<bool, CliError> {
+fn replace(io_worker: &mut IoWorkerProcess) -> Result<bool, CliError> {
     match io_worker.replace() {
         Ok(_) => Ok(true),
         Err(e) if io_worker.is_gone_for(GIVEN_UP) => Err(cannot_start(&e)),

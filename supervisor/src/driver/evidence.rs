@@ -16,7 +16,7 @@ use supervise_core::journal::record::{Act, ActKind, AfterStop};
 use supervise_core::observe::machine::MachineFacts;
 use supervise_core::rulebook::log_cause::LogCause;
 use supervise_core::state::{RunMode, STALLED};
-use supervise_host::evidence::{AttemptEnd, DIRECTORY, EvidenceOrder, RECORDS, command, error_file};
+use supervise_host::evidence::{CompletedAttempt, DIRECTORY, EvidenceOrder, RECORDS, command, error_file};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{list_descendants, proc_stat};
@@ -294,7 +294,7 @@ impl Driver {
         let exit = first.and_then(|(_, status)| status.number());
         let Some(g) = &mut self.gathering else { return };
         (g.next, g.until) = (EvidenceAnswer::Logs, Some(until));
-        let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&AttemptEnd { exit })) else {
+        let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&CompletedAttempt { exit })) else {
             // The logs are requested once it has its order.
             return;
         };

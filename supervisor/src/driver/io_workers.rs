@@ -59,7 +59,7 @@ pub(super) enum IoPurpose {
     Setup,
 }
 
-pub(super) struct IoWorker {
+pub(super) struct IoWorkerProcess {
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<ChildStdout>>,
     queue: VecDeque<(IoPurpose, IoQuestion)>,
@@ -85,7 +85,7 @@ pub(super) struct IoWorker {
     pub(super) child: Child,
 }
 
-impl IoWorker {
+impl IoWorkerProcess {
     /// Starts an I/O worker from this executable.
     ///
     /// # Errors
@@ -310,7 +310,7 @@ impl IoWorker {
 }
 
 /// The next line of an I/O worker; `None` once, when its output ended. Cancel safe.
-pub(super) async fn line(io_worker: &mut IoWorker) -> Option<String> {
+pub(super) async fn line(io_worker: &mut IoWorkerProcess) -> Option<String> {
     if io_worker.ended {
         return std::future::pending().await;
     }

@@ -4,7 +4,7 @@ use super::allocation::AllocationWatch;
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
-use super::io_workers::{IoPurpose, IoWorker, line};
+use super::io_workers::{IoPurpose, IoWorkerProcess, line};
 use super::jobs::ExitWitness;
 use super::journal::{JournalWriter, SharedLease, lease_dir};
 use super::notify::Notifier;
@@ -71,8 +71,8 @@ pub(super) async fn term(
     }
     let (mut inputs, internal) =
         connect(listener).map_err(|e| CliError::environment(format!("signals cannot be received: {e}")))?;
-    let mut store = IoWorker::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
-    let work = IoWorker::start(&exe, "work").map_err(|e| cannot_start(&e))?;
+    let mut store = IoWorkerProcess::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
+    let work = IoWorkerProcess::start(&exe, "work").map_err(|e| cannot_start(&e))?;
 
     let identity = RunIdentity {
         run: spec.run.clone(),
@@ -224,7 +224,7 @@ fn lasting_here(order: &RunOrder) -> Ms {
 }
 
 async fn take_lease(
-    store: &mut IoWorker,
+    store: &mut IoWorkerProcess,
     order: &RunOrder,
     identity: RunIdentity,
     printer: &mut Printer,

@@ -53,7 +53,7 @@ fn measure(exe: &Path, folder: &Utf8Path, ranks: u32) -> Result<Json, Failure> {
     first.point()?;
     let laid = laid.elapsed();
 
-    let mut io_worker = IoWorker::start(exe, &root)?;
+    let mut io_worker = ScanWorker::start(exe, &root)?;
     let (proof, step) = io_worker.scan(true)?;
     let proof_cpu = io_worker.worked()?;
     let bytes = step.len();
@@ -83,7 +83,7 @@ fn measure(exe: &Path, folder: &Utf8Path, ranks: u32) -> Result<Json, Failure> {
     let ended = ended.elapsed();
 
     // The next term: nothing was touched, nothing is read.
-    let mut next = IoWorker::start(exe, &root)?;
+    let mut next = ScanWorker::start(exe, &root)?;
     let (recorded, step) = next.scan(true)?;
     let recorded_cpu = next.worked()?;
     expect_whole(&step, 2)?;
@@ -107,11 +107,11 @@ fn expect_whole(report: &str, step: u64) -> Result<(), Failure> {
 }
 
 /// An I/O worker of the real program.
-struct IoWorker {
+struct ScanWorker {
     client: IoClient,
 }
 
-impl IoWorker {
+impl ScanWorker {
     fn start(exe: &Path, root: &Utf8Path) -> Result<Self, Failure> {
         let mut client = IoClient::start(exe)?;
         client.ask(

@@ -1,6 +1,6 @@
 //! Records as `supervise run` leaves and uses them.
 
-use super::stage::{IoWorker, Journal, of, tick};
+use super::stage::{Journal, ProofWorker, of, tick};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -27,10 +27,10 @@ fn a_run_leaves_records_and_the_next_one_reads_only_what_is_new() {
     // What a next run does before its launch.
     let exe = Path::new(super::SUPERVISE);
     let journal = Journal::default();
-    let mut first = IoWorker::start(exe, spec.clone(), &journal);
+    let mut first = ProofWorker::start(exe, spec.clone(), &journal);
     first.scan(Depth::Full);
     first.end();
-    let mut next = IoWorker::start(exe, spec, &journal);
+    let mut next = ProofWorker::start(exe, spec, &journal);
     let before = next.read();
     let report = next.scan(Depth::Full);
     let read = next.read() - before;
@@ -52,7 +52,7 @@ fn a_scrub_tells_rot_and_loss_from_what_is_as_it_was() {
     // A file is written down once it has been left alone for a while.
     tick();
     let spec = fs::read(scene.run_dir().join("spec/1.json")).unwrap();
-    let mut io_worker = IoWorker::start(
+    let mut io_worker = ProofWorker::start(
         Path::new(super::SUPERVISE),
         serde_json::from_slice(&spec).unwrap(),
         &Journal::default(),

@@ -107,12 +107,12 @@ impl Stage {
     }
 
     /// An I/O worker for this root.
-    pub(crate) fn io_worker(&self) -> IoWorker {
+    pub(crate) fn io_worker(&self) -> ProofWorker {
         self.io_worker_of(Path::new(super::SUPERVISE))
     }
 
     /// An I/O worker that is not told of changes.
-    pub(crate) fn looking_io_worker(&self) -> IoWorker {
+    pub(crate) fn looking_io_worker(&self) -> ProofWorker {
         let script = self.path("supervise-that-looks");
         fs::write(
             &script,
@@ -124,8 +124,8 @@ impl Stage {
         self.io_worker_of(script.as_std_path())
     }
 
-    fn io_worker_of(&self, exe: &Path) -> IoWorker {
-        IoWorker::start(exe, self.spec(), &self.journal)
+    fn io_worker_of(&self, exe: &Path) -> ProofWorker {
+        ProofWorker::start(exe, self.spec(), &self.journal)
     }
 
     /// Scans once in an I/O worker of its own, which then ends in peace.
@@ -165,9 +165,9 @@ fn parts(step: u64, seed: u64) -> [(&'static str, Value); 3] {
 }
 
 /// An I/O worker of the real program.
-pub(crate) struct IoWorker(pub(crate) IoClient, Journal);
+pub(crate) struct ProofWorker(pub(crate) IoClient, Journal);
 
-impl IoWorker {
+impl ProofWorker {
     /// Starts one that knows what the journal knows, as a supervisor would.
     pub(crate) fn start(exe: &Path, spec: RunSpec, journal: &Journal) -> Self {
         let mut io_worker = Self(IoClient::start(exe).unwrap(), Rc::clone(journal));

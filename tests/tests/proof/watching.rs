@@ -1,6 +1,6 @@
 //! Changes that an I/O worker hears of during a save, and how it finds out where it hears nothing.
 
-use super::stage::{IoWorker, Stage, of, tick};
+use super::stage::{ProofWorker, Stage, of, tick};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -16,7 +16,7 @@ fn is(step: u64, verdict: Verdict) -> impl Fn(&ScanReport) -> bool {
 }
 
 /// An I/O worker that watches a root with one whole step.
-fn watching(stage: &Stage) -> IoWorker {
+fn watching(stage: &Stage) -> ProofWorker {
     stage.save(2, 1);
     let mut io_worker = stage.io_worker();
     io_worker.ask(IoQuestion::Watch);

@@ -82,8 +82,8 @@ impl Stage {
         save_until(self.root.as_std_path(), step, &self.shape, until).unwrap()
     }
 
-    pub(crate) fn io_worker(&self) -> IoWorker {
-        let mut io_worker = IoWorker(IoClient::start(Path::new(SUPERVISE)).unwrap());
+    pub(crate) fn io_worker(&self) -> SetWorker {
+        let mut io_worker = SetWorker(IoClient::start(Path::new(SUPERVISE)).unwrap());
         io_worker.ask(IoQuestion::Spec(Box::new(self.spec.clone())));
         io_worker
     }
@@ -143,9 +143,9 @@ pub(crate) fn files(dir: &Utf8Path) -> BTreeMap<Utf8PathBuf, Vec<u8>> {
 }
 
 /// An I/O worker of the real program.
-pub(crate) struct IoWorker(pub(crate) IoClient);
+pub(crate) struct SetWorker(pub(crate) IoClient);
 
-impl IoWorker {
+impl SetWorker {
     pub(crate) fn ask(&mut self, ask: IoQuestion) -> IoAnswer {
         self.0.ask(ask, PATIENCE).unwrap()
     }

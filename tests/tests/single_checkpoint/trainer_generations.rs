@@ -1,6 +1,6 @@
 //! Generations that newer builds of AReaL write by themselves, each of which is a step, and the pointer that names one.
 
-use super::stage::{IoWorker, SUPERVISE, Stage, files, generations, live};
+use super::stage::{SUPERVISE, SetWorker, Stage, files, generations, live};
 use camino::Utf8PathBuf;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -49,7 +49,7 @@ fn decided(stage: &Stage, report: &ScanReport) -> ResumeChoice {
 }
 
 /// Arranges the disk as for a launch; answers the step that the trainer would then load, and what was done.
-fn arranged(stage: &Stage, io_worker: &mut IoWorker) -> (Step, Vec<DiskEdit>) {
+fn arranged(stage: &Stage, io_worker: &mut SetWorker) -> (Step, Vec<DiskEdit>) {
     let mut done = Vec::new();
     for _ in 0..3 {
         let report = io_worker.scan();

@@ -1,6 +1,6 @@
 //! The cause according to an attempt's logs, read as `supervise diagnose` does.
 
-use super::{AttemptEnd, EvidenceOrder, error_files};
+use super::{CompletedAttempt, EvidenceOrder, error_files};
 use crate::guard::record::OUTPUT_ENDS;
 use crate::hidden_places::HiddenLog;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -22,7 +22,7 @@ const TIME: Duration = Duration::from_secs(7);
 const BLOCK: usize = 1 << 20;
 const ROTATED: u32 = 1000;
 
-pub(super) fn cause(order: &EvidenceOrder, ended: AttemptEnd, reading: Option<LogReader>) -> LogCause {
+pub(super) fn cause(order: &EvidenceOrder, ended: CompletedAttempt, reading: Option<LogReader>) -> LogCause {
     let Some(mut reading) = reading else {
         return LogCause::unread("the table of classes does not compile");
     };
@@ -130,7 +130,7 @@ mod tests {
         fs::write(dir.join("worker-2.log"), "the end\n").unwrap();
         fs::write(dir.join("worker-1.log"), "Connection closed by peer\n").unwrap();
         let order = order(dir, vec![at(1), at(2), at(3)]);
-        let told = |exit| cause(&order, AttemptEnd { exit }, LogReader::new(&[]).ok());
+        let told = |exit| cause(&order, CompletedAttempt { exit }, LogReader::new(&[]).ok());
         let found = told(Some(1));
         assert_eq!(found.class, Some(Class::MemCudaOom.into()));
         let root = found.root.unwrap();

@@ -46,7 +46,7 @@ enum Wake {
     Told(WatchEvent),
 }
 
-struct IoWorker {
+struct IoService {
     wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
     prover: Option<RootProver>,
@@ -94,7 +94,7 @@ pub fn main(args: &[OsString]) -> i32 {
         give_way(NICE);
     }
     let (wakes, woken) = channel();
-    let io_worker = IoWorker::new(wakes.clone());
+    let io_worker = IoService::new(wakes.clone());
     let listening = std::thread::Builder::new().spawn(move || listen(&wakes));
     match listening {
         Ok(_) => io_worker.serve(&woken),
@@ -105,7 +105,7 @@ pub fn main(args: &[OsString]) -> i32 {
     }
 }
 
-impl IoWorker {
+impl IoService {
     fn new(wakes: Sender<Wake>) -> Self {
         Self {
             wakes,
