@@ -34,7 +34,6 @@ use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
 use camino::Utf8PathBuf;
-use evidence::{EvidenceHelper, EvidenceTask};
 use guards::GuardLink;
 use inputs::Inputs;
 use internal::DriverMessage;
@@ -43,20 +42,17 @@ use jobs::ExitWitness;
 use journal::JournalWriter;
 use notify::Notifier;
 use rehearsal::Rehearsing;
-use standby::ImportsAhead;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::process::Child;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, OperatorRequest, ScanReport, TimerKey};
-use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::id::{Ms, ProcRef, Tick};
 use supervise_core::journal::record::{Act, ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::ledger::TimeLedger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{RunMode, RunState};
 use supervise_host::allocation::SlurmAllocation;
-use supervise_host::guard::StandbyGuard;
 use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::boottime_ms;
 use tokio::sync::mpsc;
@@ -109,56 +105,47 @@ struct Driver {
     spec: RunSpec,
     order: RunOrder,
     printer: Printer,
-    exe: camino::Utf8PathBuf,
-    /// The last attempt for which this term started a guard.
-    begun: Option<AttemptNo>,
-    /// The nodes of a gang, and the address of rank 0.
-    places: Option<(Vec<String>, String)>,
+    exe: Utf8PathBuf,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
+    signals: Signals,
+    internal: mpsc::UnboundedSender<DriverMessage>,
     journal: JournalWriter,
-    store: IoWorkerProcess,
-    work: IoWorkerProcess,
-    guard: Option<GuardLink>,
-    children: Vec<Child>,
-    standby: Option<StandbyGuard>,
-    ready: Option<acts::ReadyLaunch>,
-    /// Memory that only the start needed has been freed.
-    is_slim: bool,
-    imports_ahead: ImportsAhead,
-    standby_at: Option<Tick>,
+    journal_recorded: Vec<ProcRef>,
     /// Guarded acts, each with the number of the record that intends it; performed once that record is durable.
     waiting: VecDeque<(u64, Act)>,
-    /// A launch that waits until the lease is confirmed.
-    unheld: Option<Act>,
-    /// A scan is in progress; the value is whether workers were running when it was requested.
-    scanning: Option<bool>,
-    scan_again: Option<(Depth, u32)>,
-    sweeping: bool,
-    ending_job: bool,
-    /// Messages already printed about jobs that are waited for.
-    told: BTreeSet<String>,
-    /// The run's key, stored only in its directory.
-    key: String,
+    store: IoWorkerProcess,
+    work: IoWorkerProcess,
+    scans: Scans,
+    guard: Option<GuardLink>,
+    launch: acts::LaunchState,
+    standby: standby::StandbyState,
     rehearsal: Option<Rehearsing>,
-    telling: Notifier,
-    seeing: seen::Seeing,
-    gathering: Option<EvidenceHelper>,
-    evidence_tasks: Vec<EvidenceTask>,
-    /// The process that will gather the next evidence.
-    helper_ahead: Option<tokio::process::Child>,
-    /// The current attempt's scratch directory, removed with it.
-    scratch: Option<Utf8PathBuf>,
-    failed_launch: Option<(ActId, ActError)>,
-    /// The decided outcome, and when the run ends with it even if the journal cannot be written.
-    finish_due: Option<(Tick, RunOutcome)>,
-    journal_recorded: Vec<ProcRef>,
-    internal: mpsc::UnboundedSender<DriverMessage>,
-    signals: Signals,
+    evidence: evidence::EvidenceState,
+    seen: seen::SeenState,
+    jobs: jobs::JobState,
     allocation: allocation::AllocationWatch,
     gpus: gpus::GpuWatch,
     service: service::Service,
-    over: Option<RunOutcome>,
+    notifier: Notifier,
+    end: TermEnd,
+}
+
+/// Scans of the checkpoint root, and the search for processes that are left.
+#[derive(Debug, Default)]
+struct Scans {
+    /// A scan is in progress; the value is whether workers were running when it was requested.
+    running: Option<bool>,
+    again: Option<(Depth, u32)>,
+    sweeping: bool,
+}
+
+/// How the term ends.
+#[derive(Debug, Default)]
+struct TermEnd {
+    /// The decided outcome, and when the run ends with it even if the journal cannot be written.
+    due: Option<(Tick, RunOutcome)>,
+    outcome: Option<RunOutcome>,
 }
 
 /// Signals that requested a stop.
@@ -193,7 +180,7 @@ impl Driver {
         for record in &decided.records {
             if let JournalRecord::Intended { act, reasons, .. } = record {
                 if let ActKind::Finish(outcome) = &act.kind {
-                    self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
+                    self.end.due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
                     self.last_words();
                 }
                 if act.kind.is_guarded() {
@@ -236,17 +223,17 @@ impl Driver {
             return self.feed(EventKind::Checkpoints(report));
         }
         let live = self.state.live().is_some();
-        if let Some(asked_live) = self.scanning {
+        if let Some(asked_live) = self.scans.running {
             if asked_live && live && self.state.mode == RunMode::Running {
                 // A quick scan requested after a proof does not replace the proof.
-                let (deep, wide) = self.scan_again.unwrap_or((depth, whole));
-                self.scan_again = Some((depth.max(deep), whole.max(wide)));
+                let (deep, wide) = self.scans.again.unwrap_or((depth, whole));
+                self.scans.again = Some((depth.max(deep), whole.max(wide)));
                 return;
             }
             self.work.supersede_scans();
         }
-        self.scan_again = None;
-        self.scanning = Some(live);
+        self.scans.again = None;
+        self.scans.running = Some(live);
         let now = self.now();
         let thorough = !matches!(self.state.mode, RunMode::Running | RunMode::Draining { .. });
         if thorough {
@@ -258,7 +245,7 @@ impl Driver {
 
     fn on_scanned(&mut self, answer: Result<IoAnswer, ActError>) {
         // A scan made while the attempt was running may lack its last save; a new one is requested when it is needed.
-        if self.scanning.take() == Some(true) && self.state.live().is_none() {
+        if self.scans.running.take() == Some(true) && self.state.live().is_none() {
             return;
         }
         let report = match answer {
@@ -271,7 +258,7 @@ impl Driver {
         };
         self.feed(EventKind::Checkpoints(report));
         self.sample_disk();
-        if let Some((depth, whole)) = self.scan_again.take() {
+        if let Some((depth, whole)) = self.scans.again.take() {
             self.scan(depth, whole);
         }
     }
@@ -283,7 +270,7 @@ impl Driver {
             self.store.deadline(),
             self.work.deadline(),
             self.journal.retry_at,
-            self.standby_at,
+            self.standby.at,
             self.service.due(),
             // Bump even when idle: a lease that is not renewed for its lifetime counts as lost.
             self.store.is_idle().then_some(self.journal.bump_at),
@@ -294,9 +281,9 @@ impl Driver {
         let dead = [self.store.replaced_in(), self.work.replaced_in()];
         let looks = [self.store.looked_in(), self.work.looked_in()];
         let dead = dead.into_iter().chain(looks).flatten().map(|pause| now.after(pause));
-        let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
+        let finish = self.end.due.iter().map(|(at, _)| *at).chain(self.fence_due());
         let finish = finish.chain(self.evidence_due());
-        let finish = finish.chain(self.sees().then(|| self.seeing.due()));
+        let finish = finish.chain(self.sees().then(|| self.seen.due()));
         timers
             .chain(io_workers)
             .chain(dead)
@@ -334,9 +321,9 @@ impl Driver {
         self.check_evidence(now);
         self.look_for_trainer(false);
         self.tell_of_a_wait(now);
-        if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
+        if self.end.due.as_ref().is_some_and(|(at, _)| *at <= now) && self.end.outcome.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
-            self.over = self.finish_due.take().map(|(_, outcome)| outcome);
+            self.end.outcome = self.end.due.take().map(|(_, outcome)| outcome);
         }
     }
 
@@ -368,7 +355,7 @@ impl Driver {
     fn on_internal(&mut self, message: DriverMessage) {
         match message {
             DriverMessage::Swept { attempt, unkillable } => {
-                self.sweeping = false;
+                self.scans.sweeping = false;
                 let more = !unkillable.is_empty();
                 self.on_tree_gone(attempt, unkillable, ExitWitness::BySweep);
                 match more {
@@ -405,7 +392,7 @@ impl Driver {
 
     /// Runs the loop until the run is over.
     async fn turn(&mut self, inputs: &mut Inputs) {
-        while self.over.is_none() {
+        while self.end.outcome.is_none() {
             self.flush();
             if self.may_be_made_ready() {
                 // Send what was just requested first: preparing it must not delay the disk.
@@ -434,11 +421,13 @@ impl Driver {
 
     /// Reaps guards that exited; they are children of this process.
     fn reap(&mut self) {
-        self.children.retain_mut(|c| !matches!(c.try_wait(), Ok(Some(_))));
+        self.launch
+            .children
+            .retain_mut(|c| !matches!(c.try_wait(), Ok(Some(_))));
     }
 
     fn exit_code(&self) -> u8 {
-        match (self.state.exit_code(), &self.over) {
+        match (self.state.exit_code(), &self.end.outcome) {
             (Some(code), _) => code,
             (None, Some(outcome)) => outcome.exit_code(),
             (None, None) => 70,

@@ -74,7 +74,7 @@ impl RunOrder {
     #[must_use]
     pub fn hook(&self, spec: &RunSpec, argv: &[String]) -> Option<&'static str> {
         let policy = &spec.policy;
-        let wished = policy.recovery && policy.prove && !policy.observe;
+        let wished = policy.recovers();
         let ours = self.settings.interpreter == InterpreterChoice::Auto && spec.gang.nodes <= 1;
         let is_said = self.settings.trainer.as_str() == PLAIN_SAID;
         registry::hook(spec).filter(|_| wished && ours && !is_said && is_python(argv))

@@ -3,8 +3,9 @@
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::id::RunId;
+use supervise_core::spec::policy::Policy;
 use supervise_core::spec::{
-    GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    GangSpec, LauncherKind, Numbering, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 
 /// The specification of `run`: one actor, saved at every step.

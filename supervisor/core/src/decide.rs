@@ -397,7 +397,7 @@ impl Deciding<'_> {
             ),
             // The grace period is followed by a kill, which starts another wait.
             RunMode::Stopping { gently: true, .. } => (
-                Ms(UNKILLABLE_LIMIT.0.saturating_add(self.spec.policy.stop_grace.0)),
+                Ms(UNKILLABLE_LIMIT.0.saturating_add(self.spec.policy.grace.stop.0)),
                 "processes of an attempt could not be ended",
             ),
             RunMode::Waiting {

@@ -83,9 +83,9 @@ pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
 pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutcome> {
     let p = &spec.policy;
     let asks_anew = s.requests.roll_back.is_some()
-        || p.from.is_some()
-        || p.fresh
-        || p.allow_fresh
+        || p.start.from.is_some()
+        || p.start.fresh
+        || p.start.allow_fresh
         || p.elastic
         || spec.config_hash != s.context.config;
     let unfit = s.why.iter().any(|r| r.code == "does_not_fit");
@@ -112,21 +112,21 @@ pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
             .filter(may_be)
             .find(|c| c.verdict == Verdict::Whole || c.part.is_some())
     };
-    if spec.policy.depth_is_fixed {
-        return spec.policy.depth;
+    if spec.policy.proof.depth_is_fixed {
+        return spec.policy.proof.depth;
     }
     if s.disk.doubt || s.requests.care.is_none() {
         return Depth::Full;
     }
-    candidate().map_or(spec.policy.depth, |c| depth_of(s, spec, c))
+    candidate().map_or(spec.policy.proof.depth, |c| depth_of(s, spec, c))
 }
 
 /// How deep a step must be proven before a launch from it.
 #[must_use]
 pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     match s.origin_of(c) {
-        _ if spec.policy.depth_is_fixed => spec.policy.depth,
-        StepOrigin::Own if !s.disk.doubt => spec.policy.depth,
+        _ if spec.policy.proof.depth_is_fixed => spec.policy.proof.depth,
+        StepOrigin::Own if !s.disk.doubt => spec.policy.proof.depth,
         StepOrigin::Own | StepOrigin::Changed | StepOrigin::Unknown => Depth::Full,
     }
 }
@@ -139,7 +139,9 @@ pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
     }
     let kept = match spec.saves.is_in_place() {
         true => spec.policy.protect.keep,
-        false => spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise)),
+        false => spec
+            .keep
+            .map_or(0, |k| k.saturating_add(spec.policy.retention.keep_raise)),
     };
     let distrusted = u32::try_from(s.disk.distrusted.len()).unwrap_or(u32::MAX);
     kept.saturating_add(2).saturating_add(distrusted)
@@ -149,12 +151,17 @@ pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
 /// launch.
 fn wanted_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     let done = s.requests.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
-    let sent_back = s.requests.roll_back.as_ref().filter(|_| !spec.policy.fresh);
-    spec.policy.from.filter(|_| !done).or(sent_back.map(|r| r.to))
+    let sent_back = s.requests.roll_back.as_ref().filter(|_| !spec.policy.start.fresh);
+    spec.policy.start.from.filter(|_| !done).or(sent_back.map(|r| r.to))
 }
 
 fn wish_words(s: &RunState, spec: &RunSpec) -> String {
-    match s.requests.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
+    match s
+        .requests
+        .roll_back
+        .as_ref()
+        .filter(|_| spec.policy.start.from.is_none())
+    {
         Some(r) => format!("rollback by {}", r.by),
         None => "--from".to_owned(),
     }
@@ -187,8 +194,10 @@ fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
     let disabled = spec.resume == ResumeIntent::Disabled;
     let open = s.care_is_unfinished();
     match &s.requests.care {
-        None => spec.policy.fresh || disabled,
-        Some(c) => spec.policy.fresh && (c.term != s.term || open) || disabled && (c.intent != spec.resume || open),
+        None => spec.policy.start.fresh || disabled,
+        Some(c) => {
+            spec.policy.start.fresh && (c.term != s.term || open) || disabled && (c.intent != spec.resume || open)
+        }
     }
 }
 
@@ -197,7 +206,7 @@ fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
 pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
     let p = &spec.policy;
     let new = s.requests.care.is_none();
-    if spec.root.is_none() || !p.recovery {
+    if spec.root.is_none() || !p.start.recovery {
         let reasons = vec![Reason::new(
             "as_written",
             format!("{}: it starts as it was written", as_written(spec)),
@@ -210,7 +219,7 @@ pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
             reasons: vec![Reason::new("root_unreadable", text)],
         };
     }
-    if !p.prove {
+    if !p.proof.is_on {
         return unproven(spec, scan, new);
     }
     if let Some(refusal) = linked(spec, scan) {
@@ -258,7 +267,7 @@ pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
 /// Why we do not resume the run.
 fn as_written(spec: &RunSpec) -> &'static str {
     let p = &spec.policy;
-    match (p.recovery, p.off_by_command) {
+    match (p.start.recovery, p.start.off_by_command) {
         (true, _) => "nothing is known of this command's checkpoints",
         (false, true) => "the command switches recovery off",
         (false, false) => "recovery is off (--no-recovery, supervisor.recovery)",

@@ -2,15 +2,15 @@
 
 mod assist;
 pub mod gang;
+pub mod policy;
 mod saves;
 pub mod script;
 pub mod seen;
 mod trainer;
 
-use crate::checkpoint::{Depth, StateKind};
+use crate::checkpoint::StateKind;
 use crate::id::{Ms, RunId, Step};
-use crate::rulebook::action::FailureAction;
-use crate::rulebook::failure_line::FailureLine;
+use crate::spec::policy::Policy;
 use crate::spec::script::LearnedCall;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ impl RunSpec {
     /// Grace period after SIGTERM when the run is to end.
     #[must_use]
     pub fn last_grace(&self) -> Ms {
-        let (stop, save) = (self.policy.stop_grace, self.policy.save_grace);
+        let (stop, save) = (self.policy.grace.stop, self.policy.grace.save);
         if self.saves_at_stop { stop.max(save) } else { stop }
     }
 
@@ -268,217 +268,4 @@ pub enum ResumeIntent {
         /// The step in its name.
         step: Step,
     },
-}
-
-/// The policy. Times are in milliseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Policy {
-    /// Attempts without progress before giving up.
-    pub retries: u32,
-    /// The user's answers to failures, by class or family.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rules: BTreeMap<String, FailureAction>,
-    /// The user's patterns of lines that show a failure.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lines: Vec<FailureLine>,
-    /// What to do if a relaunch prints other metrics than the attempt before it.
-    #[serde(default)]
-    pub resume_check: ResumeCheck,
-    /// How often a run may step back behind its resume point.
-    pub step_backs: u32,
-    /// Whether the GPUs that the run names are checked before each launch: present, free and healthy.
-    #[serde(default)]
-    pub check_gpus: bool,
-    /// First backoff before a relaunch without progress.
-    pub backoff_initial: Ms,
-    /// Factor from one backoff to the next.
-    pub backoff_factor: f64,
-    pub backoff_max: Ms,
-    /// Random share of a backoff, 0 to 1.
-    pub backoff_jitter: f64,
-    /// From SIGTERM to SIGKILL.
-    pub stop_grace: Ms,
-    /// How long a running save may delay a stop.
-    pub save_grace: Ms,
-    /// How long a guard without a supervisor waits.
-    pub orphan_grace: Ms,
-    /// Depth of proof before a launch.
-    pub depth: Depth,
-    /// Whether no step is proven deeper than `depth`, whoever wrote it: set when a plan was given a depth, never for a
-    /// run.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub depth_is_fixed: bool,
-    /// `false` switches proof off (to demonstrate what happens without it).
-    pub prove: bool,
-    /// Imports that a checkpoint may contain although they are unknown: `module.name`, `module.*`, `*`.
-    #[serde(default)]
-    pub trust_globals: Vec<String>,
-    /// Whether a name on the danger list is accepted.
-    #[serde(default)]
-    pub trust_unsafe: bool,
-    /// Uids, besides root and the run's own, that may own a checkpoint's files.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub trust_owners: Vec<u32>,
-    /// Bytes per second that a background proof may read; 0: no limit.
-    #[serde(default)]
-    pub background_rate: u64,
-    /// Bytes of memory that each process may use to check checkpoints; 0: the built-in limit.
-    #[serde(default)]
-    pub memory: u64,
-    /// State that may be lost without asking.
-    pub degraded: DegradedPolicy,
-    /// Whether a step saved by another number of ranks is resharded for this run.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub elastic: bool,
-    /// How long start-up may take before it counts as a stall.
-    pub stall_startup: Ms,
-    /// A step may take this many times the 99.9th percentile.
-    pub stall_factor: f64,
-    /// Lower limit of that time.
-    pub stall_minimum: Ms,
-    /// How long a save may take.
-    pub stall_save: Ms,
-    /// An attempt without progress for this long is ended, whatever its processes do.
-    #[serde(default)]
-    pub stall_hard: HardLimit,
-    /// The user's pattern of lines that show a step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<String>,
-    /// Whether older steps are deleted to keep the number of steps the user set.
-    pub prune: bool,
-    /// How much the trainer's own number of kept steps is raised by.
-    pub keep_raise: u32,
-    /// Whether a fresh start is allowed if nothing can be proven.
-    pub allow_fresh: bool,
-    /// Whether to start fresh on purpose; existing steps are moved aside.
-    pub fresh: bool,
-    /// The step the user chose after a suspected roll-back (`--from N`).
-    pub from: Option<Step>,
-    /// Whether the trainer saves and resumes (`false`: `--no-recovery`).
-    pub recovery: bool,
-    /// Whether the trainer's command itself, rather than a setting, switches recovery off.
-    #[serde(default)]
-    pub off_by_command: bool,
-    /// Whether to launch once and then only report what would have been done.
-    pub observe: bool,
-    /// Interval between scans of the checkpoint root while the run is running.
-    pub scan_interval: Ms,
-    /// Whether a run whose memory would not last until the save after next is restarted right after a save.
-    #[serde(default)]
-    pub restart_for_memory: bool,
-    /// Whether a relaunch is rehearsed once the workers run.
-    #[serde(default)]
-    pub rehearse: bool,
-    /// Settings that are injected into the trainer.
-    #[serde(default)]
-    pub assist: Assist,
-    /// How a trainer's only checkpoint is protected.
-    #[serde(default)]
-    pub protect: Protect,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            retries: 5,
-            rules: BTreeMap::new(),
-            lines: Vec::new(),
-            resume_check: ResumeCheck::Report,
-            step_backs: 2,
-            check_gpus: true,
-            backoff_initial: Ms::secs(5),
-            backoff_factor: 2.0,
-            backoff_max: Ms::secs(300),
-            backoff_jitter: 0.2,
-            stop_grace: Ms::secs(30),
-            save_grace: Ms::secs(300),
-            orphan_grace: Ms::secs(120),
-            depth: Depth::Full,
-            depth_is_fixed: false,
-            prove: true,
-            trust_globals: Vec::new(),
-            trust_unsafe: false,
-            trust_owners: Vec::new(),
-            background_rate: 1 << 30,
-            memory: 256 << 20,
-            degraded: DegradedPolicy::DataOrder,
-            elastic: false,
-            stall_startup: Ms::secs(1800),
-            stall_factor: 3.0,
-            stall_minimum: Ms::secs(600),
-            stall_save: Ms::secs(1800),
-            stall_hard: HardLimit::Auto,
-            progress: None,
-            prune: true,
-            keep_raise: 2,
-            allow_fresh: false,
-            fresh: false,
-            from: None,
-            recovery: true,
-            off_by_command: false,
-            observe: false,
-            scan_interval: Ms::secs(10),
-            restart_for_memory: false,
-            rehearse: false,
-            assist: Assist::default(),
-            protect: Protect::default(),
-        }
-    }
-}
-
-/// The time without progress that alone ends an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HardLimit {
-    /// The larger of 60 minutes and 20 times the longest time between steps.
-    #[default]
-    Auto,
-    /// No hard limit.
-    Never,
-    After(Ms),
-}
-
-/// What to do if a relaunch prints other metrics than the attempt before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ResumeCheck {
-    /// Report it.
-    #[default]
-    Report,
-    /// End the run.
-    Stop,
-}
-
-/// How much may be lost at a resume without asking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DegradedPolicy {
-    /// Nothing.
-    Never,
-    /// The data order.
-    DataOrder,
-    /// Everything but the weights.
-    ModelOnly,
-    /// Nothing: the run ends with a question that says what would be lost.
-    Ask,
-}
-
-impl DegradedPolicy {
-    /// Returns true if losing `lost` is allowed.
-    #[must_use]
-    pub fn allows(self, lost: &[StateKind]) -> bool {
-        match self {
-            Self::Never | Self::Ask => lost.is_empty(),
-            Self::DataOrder => lost.iter().all(|k| *k == StateKind::DataOrder),
-            Self::ModelOnly => !lost.contains(&StateKind::Weights),
-        }
-    }
-
-    /// The strictest policy that allows losing `lost`, as the settings spell it; `None` if none does.
-    #[must_use]
-    pub fn that_allows(lost: &[StateKind]) -> Option<&'static str> {
-        [(Self::DataOrder, "data_order"), (Self::ModelOnly, "model_only")]
-            .into_iter()
-            .find_map(|(policy, word)| policy.allows(lost).then_some(word))
-    }
 }

@@ -151,7 +151,7 @@ fn the_best_step_stays_as_long_as_the_newest_names_it() {
 #[test]
 fn a_step_goes_only_below_one_that_is_known_to_be_finite() {
     let (mut s, mut spec) = printed(&[2, 4, 8, 12, 16], u64::MAX);
-    spec.policy.keep_raise = 4;
+    spec.policy.retention.keep_raise = 4;
     assert_eq!(gone(&s, &spec), [""; 0]);
     assert_eq!(look_before_prune(&s, &spec), Some(dir(16)));
     looked(&mut s, 16, &[3]);

@@ -98,7 +98,7 @@ impl Run {
             .of(DurationKind::Step)
             .and_then(|d| d.high())
             .unwrap_or_default();
-        ((high.0 as f64 * policy.stall_factor) as u64).max(policy.stall_minimum.0)
+        ((high.0 as f64 * policy.stall.factor) as u64).max(policy.stall.minimum.0)
     }
 
     fn progress(&self, step: u64) -> EventKind {
@@ -243,7 +243,7 @@ const KINDS: [Kind; 7] = [
 fn healthy(kind: &Kind, traces: &Traces) -> (u32, u32, u32) {
     let mut random = Random(7);
     let mut run = Run::new(traces, &mut random);
-    let minimum = run.spec.policy.stall_minimum.0;
+    let minimum = run.spec.policy.stall.minimum.0;
     let (mut soon, mut late, mut overdue) = (0, 0, 0);
     for n in 0..STEPS {
         let took = (kind.draw)(&mut random, n);
@@ -384,8 +384,8 @@ fn is_declared_in_time(run: &Declared, step: u64, count: u32) {
     let Declared { at, why, limit } = run;
     assert!((*limit..limit + 2 * WINDOW).contains(at), "after {at} ms: {why}");
     let policy = options::spec().policy;
-    let minimum = policy.stall_minimum.0;
-    let aim = policy.stall_factor * step as f64 * (SIGMA * ONE_IN_A_THOUSAND).exp();
+    let minimum = policy.stall.minimum.0;
+    let aim = policy.stall.factor * step as f64 * (SIGMA * ONE_IN_A_THOUSAND).exp();
     if aim < minimum as f64 / 2.0 {
         assert_eq!(*limit, minimum, "{why}");
     } else {

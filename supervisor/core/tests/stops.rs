@@ -20,7 +20,7 @@ fn graces(w: &World, stop: &str) -> u64 {
         "stop now" => 0,
         "stop within 20s" => 20_000 - TAIL,
         "hand-back 40s" => 40_000 - TAIL,
-        _ => p.save_grace.0 + p.stop_grace.0,
+        _ => p.grace.save.0 + p.grace.stop.0,
     }
 }
 

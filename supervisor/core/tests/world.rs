@@ -326,7 +326,7 @@ impl World {
         self.s.apply(&r);
         let checked = self
             .s
-            .check_invariants(self.spec.policy.prove)
+            .check_invariants(self.spec.policy.proof.is_on)
             .map_err(|b| b.to_string());
         self.note(checked);
         let checked = self.watch.after(&self.s, &r, self.now);
@@ -439,9 +439,9 @@ impl World {
         self.check_fold();
         if self.s.term.0 > 0 {
             // Flags of one command line.
-            self.spec.policy.fresh = false;
-            self.spec.policy.from = None;
-            self.spec.policy.allow_fresh = false;
+            self.spec.policy.start.fresh = false;
+            self.spec.policy.start.from = None;
+            self.spec.policy.start.allow_fresh = false;
         }
         let checked = options::apply(&mut self.spec, &mut self.habits, options);
         self.note(checked);
@@ -482,7 +482,7 @@ impl World {
         self.stuck.clear();
         self.scans += 1;
         self.leash += 1;
-        let grace = self.spec.policy.orphan_grace.0;
+        let grace = self.spec.policy.grace.orphan.0;
         self.soon(grace, Due::OrphanGrace(self.leash));
     }
 }

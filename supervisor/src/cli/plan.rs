@@ -82,8 +82,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     })?;
     prompt::check_from(&prepared)?;
     if let Some(depth) = args.depth {
-        prepared.order.spec.policy.depth = depth.into();
-        prepared.order.spec.policy.depth_is_fixed = true;
+        prepared.order.spec.policy.proof.depth = depth.into();
+        prepared.order.spec.policy.proof.depth_is_fixed = true;
     }
     if args.rehearse {
         let found = match &prepared.left_out {

@@ -13,7 +13,7 @@ use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 /// # Errors
 /// There is no such step; lists the existing ones.
 pub(super) fn check_from(p: &PreparedRun) -> Result<(), CliError> {
-    let (Some(from), Some(place)) = (p.order.spec.policy.from, RunCheckpoints::of(&p.order.spec)) else {
+    let (Some(from), Some(place)) = (p.order.spec.policy.start.from, RunCheckpoints::of(&p.order.spec)) else {
         return Ok(());
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
@@ -42,7 +42,7 @@ pub(super) fn check_fresh(
     look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,
 ) -> Result<(), CliError> {
     let spec = &p.order.spec;
-    if !spec.policy.fresh || spec.root.is_some() || p.order.hook(spec, &spec.command).is_none() {
+    if !spec.policy.start.fresh || spec.root.is_some() || p.order.hook(spec, &spec.command).is_none() {
         return Ok(());
     }
     let seen = look(spec)?.state.and_then(|state| state.seen);
@@ -67,7 +67,7 @@ pub(super) fn check_taken(
     look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,
 ) -> Result<(), CliError> {
     let policy = &spec.policy;
-    let wish = match (policy.fresh, policy.from, policy.observe) {
+    let wish = match (policy.start.fresh, policy.start.from, policy.start.observe) {
         (true, ..) => "--fresh".to_owned(),
         (_, Some(step), _) => format!("--from {step}"),
         (.., true) => "--observe".to_owned(),

@@ -100,7 +100,11 @@ fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliEr
         )));
     };
     // Flags of the last start's command line.
-    (spec.policy.from, spec.policy.fresh, spec.policy.allow_fresh) = (None, false, false);
+    (
+        spec.policy.start.from,
+        spec.policy.start.fresh,
+        spec.policy.start.allow_fresh,
+    ) = (None, false, false);
     let spec = &spec;
     let place = RunCheckpoints::of(spec).ok_or_else(|| {
         CliError::usage(format!(

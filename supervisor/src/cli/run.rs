@@ -169,7 +169,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     prompt::check_taken(&prepared.order.spec, target::of_prepared)?;
     prompt::check_fresh(&prepared, target::of_prepared)?;
     prepare::check_importable(&prepared)?;
-    if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
+    if prepared.order.spec.policy.start.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
             "nothing was started: --fresh was not confirmed (use --yes to skip the question)",
         ));

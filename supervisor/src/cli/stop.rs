@@ -18,7 +18,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
 use supervise_core::journal::record::RunOutcome;
-use supervise_core::spec::{Policy, RunSpec};
+use supervise_core::spec::RunSpec;
+use supervise_core::spec::policy::Policy;
 use supervise_core::state::RunMode;
 use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, GuardHello, ToGuard};
@@ -224,14 +225,14 @@ fn patience(seen: &RunInfo) -> Duration {
     } else {
         Duration::ZERO
     };
-    Duration::from_millis(policy.save_grace.0).saturating_add(last_grace(seen) + BEYOND + jobs)
+    Duration::from_millis(policy.grace.save.0).saturating_add(last_grace(seen) + BEYOND + jobs)
 }
 
 fn last_grace(seen: &RunInfo) -> Duration {
     let grace = seen
         .spec
         .as_ref()
-        .map_or(Policy::default().stop_grace, RunSpec::last_grace);
+        .map_or(Policy::default().grace.stop, RunSpec::last_grace);
     Duration::from_millis(grace.0)
 }
 

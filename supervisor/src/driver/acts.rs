@@ -4,6 +4,7 @@ use super::Driver;
 use super::guards::GuardLink;
 use super::io_workers::IoPurpose;
 use crate::render::doubts;
+use camino::Utf8PathBuf;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -13,7 +14,7 @@ use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::progress::{heal_rules, progress_rules};
 use supervise_core::event::scan::{ScanRule, Scanner};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
-use supervise_core::id::{ActId, ProcRef, Rank, Term};
+use supervise_core::id::{ActId, AttemptNo, ProcRef, Rank, Term};
 use supervise_core::journal::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::spec::gang::{FOREIGN, is_of_a_node, worker_env};
 use supervise_core::spec::script::CallOrder;
@@ -31,6 +32,24 @@ use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter};
 
 /// Maximum number of doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
+
+/// The launches of this term.
+#[derive(Default)]
+pub(super) struct LaunchState {
+    /// The last attempt for which this term started a guard.
+    pub(super) begun: Option<AttemptNo>,
+    /// The nodes of a gang, and the address of rank 0.
+    pub(super) places: Option<(Vec<String>, String)>,
+    pub(super) ready: Option<ReadyLaunch>,
+    /// A launch that waits until the lease is confirmed.
+    pub(super) unheld: Option<Act>,
+    pub(super) failed: Option<(ActId, ActError)>,
+    /// The current attempt's scratch directory, removed with it.
+    pub(super) scratch: Option<Utf8PathBuf>,
+    pub(super) children: Vec<Child>,
+    /// Memory that only the start needed has been freed.
+    pub(super) is_slim: bool,
+}
 
 /// A prepared launch that waits only for its intent to be durable, or why it could not be prepared.
 pub(super) struct ReadyLaunch {
@@ -51,7 +70,7 @@ impl Driver {
     pub(super) fn may_be_made_ready(&self) -> bool {
         let next = self.waiting.front().map(|(_, act)| act);
         let launch = next.filter(|act| matches!(act.kind, ActKind::Launch(_)) && self.spec.gang.nodes <= 1);
-        let made = |act: &Act| self.ready.as_ref().is_some_and(|r| r.act == act.id);
+        let made = |act: &Act| self.launch.ready.as_ref().is_some_and(|r| r.act == act.id);
         self.journal.is_sent() && launch.is_some_and(|act| !made(act))
     }
 
@@ -62,25 +81,25 @@ impl Driver {
         let (act, order) = (act.id, order.clone());
         let made = self.draw_up(&order);
         self.dismiss_offered();
-        if let (Some(standby), Ok(made)) = (&mut self.standby, &made)
+        if let (Some(standby), Ok(made)) = (&mut self.standby.guard, &made)
             && standby.offer(act, &made.order).is_err()
-            && let Some(standby) = self.standby.take()
+            && let Some(standby) = self.standby.guard.take()
         {
-            self.children.push(standby.dismiss());
+            self.launch.children.push(standby.dismiss());
         }
-        self.ready = Some(ReadyLaunch { act, made });
+        self.launch.ready = Some(ReadyLaunch { act, made });
     }
 
     /// Drops the prepared launch, which does not match the decided one.
     pub(super) fn forget_what_is_ready(&mut self) {
-        self.ready = None;
+        self.launch.ready = None;
         self.dismiss_offered();
     }
 
     /// A guard cannot forget an order, so a guard that has one is dismissed.
     fn dismiss_offered(&mut self) {
-        if let Some(standby) = self.standby.take_if(|s| s.offered().is_some()) {
-            self.children.push(standby.dismiss());
+        if let Some(standby) = self.standby.guard.take_if(|s| s.offered().is_some()) {
+            self.launch.children.push(standby.dismiss());
         }
     }
 
@@ -96,7 +115,7 @@ impl Driver {
             ActKind::Launch(_) if !self.holds_lease() => {
                 self.printer
                     .note("a launch waits until it is known that no other machine took the lease meanwhile");
-                self.unheld = Some(act);
+                self.launch.unheld = Some(act);
             }
             ActKind::Launch(order) => {
                 let asked = self.ask_nodes(act.id, &order)
@@ -108,7 +127,7 @@ impl Driver {
                 }
             }
             ActKind::Keep { .. } => self.keep(act),
-            ActKind::Finish(outcome) => self.over = Some(outcome),
+            ActKind::Finish(outcome) => self.end.outcome = Some(outcome),
             ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {}
         }
     }
@@ -116,7 +135,7 @@ impl Driver {
     /// Launches after one last check of the resume point.
     pub(super) fn launch_from(&mut self, act: ActId, order: LaunchOrder) {
         match &order.from {
-            StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
+            StartPoint::Step { ckpt, .. } if self.spec.policy.proof.is_on => {
                 let ask = IoQuestion::Pins { ckpt: ckpt.clone() };
                 let now = self.now();
                 self.work.ask(IoPurpose::Pins(act, Box::new(order)), ask, now);
@@ -166,7 +185,7 @@ impl Driver {
             plan,
             order: order_for_guard,
             kernel_log,
-        } = match self.ready.take().filter(|r| r.act == act) {
+        } = match self.launch.ready.take().filter(|r| r.act == act) {
             Some(ready) => ready.made?,
             None => self.draw_up(order)?,
         };
@@ -185,8 +204,8 @@ impl Driver {
             pid,
             start: proc_stat(pid).map_or(0, |s| s.start),
         };
-        self.children.push(child);
-        self.begun = Some(order.attempt);
+        self.launch.children.push(child);
+        self.launch.begun = Some(order.attempt);
         let mut link =
             GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
         let argv = redact_words(&plan.argv);
@@ -195,7 +214,7 @@ impl Driver {
         (link.takes_devices, link.takes_lease) = (true, true);
         self.guard = Some(link);
         self.tell_guard_of_lease();
-        self.scratch.clone_from(&plan.scratch);
+        self.launch.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, self.attempt_dir(order));
         Ok(())
     }
@@ -239,16 +258,16 @@ impl Driver {
             socket,
             dir: Some(self.attempt_dir(order)),
             rules: Vec::new(),
-            orphan_grace: self.spec.policy.orphan_grace,
-            save_grace: self.spec.policy.save_grace,
-            stop_grace: self.spec.policy.stop_grace,
+            orphan_grace: self.spec.policy.grace.orphan,
+            save_grace: self.spec.policy.grace.save,
+            stop_grace: self.spec.policy.grace.stop,
             output_max: settings.output.max_bytes,
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
             scratch: plan.scratch.clone(),
             stale_names: plan.stale_names.clone(),
             script: watch(plan),
-            patient: self.spec.policy.observe,
+            patient: self.spec.policy.start.observe,
             interpreters: self.runs_interpreters(&plan.argv),
             ray: self.starts_ray(&plan.argv),
             endings: self.tells_endings(&plan.argv),
@@ -257,7 +276,7 @@ impl Driver {
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,
                 step: steps::name(&self.spec.run, order.attempt),
-                on: self.places.iter().flat_map(|(on, _)| on.clone()).collect(),
+                on: self.launch.places.iter().flat_map(|(on, _)| on.clone()).collect(),
             }),
         })
     }
@@ -276,7 +295,7 @@ impl Driver {
     ) -> std::io::Result<Vec<WorkerOrder>> {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
-        let master = self.places.as_ref().map_or("127.0.0.1", |(_, address)| address);
+        let master = self.launch.places.as_ref().map_or("127.0.0.1", |(_, address)| address);
         let mut base = host.env.clone();
         if gang.nodes > 1 {
             base.retain(|name, _| !is_of_a_node(name));
@@ -348,7 +367,7 @@ impl Driver {
 
     /// Hands the order to the standby guard, or starts a new one.
     fn guard_for(&mut self, act: ActId, mut order: GuardOrder) -> std::io::Result<(UnixStream, Child)> {
-        if let Some(mut standby) = self.standby.take() {
+        if let Some(mut standby) = self.standby.guard.take() {
             let has_it = match standby.offered() {
                 None => standby.offer(act, &order).is_ok(),
                 Some(offered) => offered == act,
@@ -359,7 +378,7 @@ impl Driver {
             };
             match begun {
                 Ok(started) => return Ok(started),
-                Err(child) => self.children.push(child),
+                Err(child) => self.launch.children.push(child),
             }
         }
         order.rules = rules(&self.spec);
@@ -374,20 +393,20 @@ impl Driver {
     /// Starts the guard of the next attempt once the current one runs undisturbed.
     pub(super) fn stand_by(&mut self) {
         let now = self.now();
-        let is_due = self.standby_at.is_some_and(|at| at <= now);
+        let is_due = self.standby.at.is_some_and(|at| at <= now);
         if !is_due {
             return;
         }
-        self.standby_at = None;
-        let is_first = !std::mem::replace(&mut self.is_slim, true);
+        self.standby.at = None;
+        let is_first = !std::mem::replace(&mut self.launch.is_slim, true);
         if is_first && let Err(e) = Scanner::new(rules(&self.spec)) {
             self.printer.note(&format!(
                 "the output is kept but not understood: a rule cannot be compiled: {e}"
             ));
         }
-        if self.state.mode == RunMode::Running && self.standby.is_none() {
+        if self.state.mode == RunMode::Running && self.standby.guard.is_none() {
             // If it cannot be started, the next launch starts its own.
-            self.standby = self.guard_ahead(None).ok();
+            self.standby.guard = self.guard_ahead(None).ok();
         }
         if self.state.mode == RunMode::Running {
             self.helper_stands_by();
@@ -446,10 +465,10 @@ fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
     rules.extend(progress_rules(
-        spec.policy.progress.as_deref(),
+        spec.policy.stall.progress.as_deref(),
         adapter(spec.trainer).has_steps(),
     ));
-    rules.extend(user_rules(&spec.policy.lines));
+    rules.extend(user_rules(&spec.policy.failure.lines));
     rules.extend(failure_rules());
     rules.extend(heal_rules());
     rules

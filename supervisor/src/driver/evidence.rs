@@ -35,7 +35,7 @@ const LAST_FILES: Duration = Duration::from_secs(5);
 const REAPED: Duration = Duration::from_secs(1);
 
 /// A running helper, and the task that reads its output and reaps it.
-pub(super) struct EvidenceTask {
+struct EvidenceTask {
     helper: Option<ProcRef>,
     task: JoinHandle<()>,
 }
@@ -58,7 +58,15 @@ enum EvidenceAnswer {
     Logs,
 }
 
-pub(super) struct EvidenceHelper {
+#[derive(Default)]
+pub(super) struct EvidenceState {
+    helper: Option<EvidenceHelper>,
+    tasks: Vec<EvidenceTask>,
+    /// The process that will gather the next evidence.
+    ahead: Option<tokio::process::Child>,
+}
+
+struct EvidenceHelper {
     attempt: AttemptNo,
     next: EvidenceAnswer,
     /// How long to wait for it; `None`: not yet started, or no longer waited for.
@@ -92,7 +100,7 @@ impl Driver {
             return false;
         };
         self.gather(attempt, EvidenceQuestion::Still);
-        match &mut self.gathering {
+        match &mut self.evidence.helper {
             Some(g) if g.attempt == attempt && g.until.is_some() => {
                 g.kill = Some(act.clone());
                 true
@@ -102,14 +110,14 @@ impl Driver {
     }
 
     fn gather(&mut self, attempt: AttemptNo, look: EvidenceQuestion) {
-        if self.gathering.as_ref().is_some_and(|g| g.attempt == attempt) {
+        if self.evidence.helper.as_ref().is_some_and(|g| g.attempt == attempt) {
             return;
         }
         let Some(order) = self.order_of_evidence(attempt, look) else {
             return;
         };
         let Ok(line) = wire::encode(&order) else { return };
-        let ahead = self.helper_ahead.take();
+        let ahead = self.evidence.ahead.take();
         let waiting = ahead.and_then(|mut helper| matches!(helper.try_wait(), Ok(None)).then_some(helper));
         let Some(mut helper) = waiting.or_else(|| self.helper()) else {
             return;
@@ -118,7 +126,7 @@ impl Driver {
             return;
         };
         let logs_alone = look == EvidenceQuestion::LogsAlone;
-        self.gathering = Some(EvidenceHelper {
+        self.evidence.helper = Some(EvidenceHelper {
             attempt,
             next: if logs_alone {
                 EvidenceAnswer::Logs
@@ -148,8 +156,8 @@ impl Driver {
             // Reaped here or, after a sweep, there.
             let _ = helper.wait().await;
         });
-        self.evidence_tasks.retain(|t| !t.task.is_finished());
-        self.evidence_tasks.push(EvidenceTask {
+        self.evidence.tasks.retain(|t| !t.task.is_finished());
+        self.evidence.tasks.push(EvidenceTask {
             helper: process.map(|s| s.proc_ref()),
             task,
         });
@@ -165,16 +173,16 @@ impl Driver {
     /// Starts a helper ahead while workers run, because loading the program takes longer than ending a failed attempt. It exits
     /// when this process does.
     pub(super) fn helper_stands_by(&mut self) {
-        if self.helper_ahead.is_none() {
-            self.helper_ahead = self.helper();
+        if self.evidence.ahead.is_none() {
+            self.evidence.ahead = self.helper();
         }
     }
 
     /// Ends all helpers. A running one gets a moment for its last files; then it is killed with its children.
     pub(super) async fn end_evidence(&mut self) {
         // A helper writes them when its input is closed.
-        self.gathering = None;
-        let mut tasks = std::mem::take(&mut self.evidence_tasks);
+        self.evidence.helper = None;
+        let mut tasks = std::mem::take(&mut self.evidence.tasks);
         if tokio::time::timeout(LAST_FILES, all_done(&mut tasks)).await.is_err() {
             let left = tasks.iter().filter(|t| !t.task.is_finished());
             for helper in left.filter_map(|t| t.helper) {
@@ -186,14 +194,18 @@ impl Driver {
             // A helper that hangs in the kernel exits when the kernel releases it.
             let _ = tokio::time::timeout(REAPED, all_done(&mut tasks)).await;
         }
-        if let Some(mut ahead) = self.helper_ahead.take() {
+        if let Some(mut ahead) = self.evidence.ahead.take() {
             let _ = tokio::time::timeout(REAPED, ahead.kill()).await;
         }
     }
 
     fn order_of_evidence(&self, attempt: AttemptNo, look: EvidenceQuestion) -> Option<EvidenceOrder> {
         let a = self.state.attempt.as_ref().filter(|a| a.no == attempt)?;
-        let scratch = self.scratch.iter().flat_map(|dir| [dir.clone(), dir.join("ray")]);
+        let scratch = self
+            .launch
+            .scratch
+            .iter()
+            .flat_map(|dir| [dir.clone(), dir.join("ray")]);
         Some(EvidenceOrder {
             attempt: self.spec.run_dir.join(format!("attempts/{:04}", attempt.0)),
             run: self.spec.run.clone(),
@@ -213,14 +225,14 @@ impl Driver {
                 .filter(|id| id.bytes().all(|b| b.is_ascii_digit())),
             ray: scratch.chain(["/tmp/ray".into()]).collect(),
             secrets: supervise_config::known_secrets(),
-            rules: self.spec.policy.lines.clone(),
+            rules: self.spec.policy.failure.lines.clone(),
             logs_alone: look == EvidenceQuestion::LogsAlone,
         })
     }
 
     /// The helper has its order or was asked for the logs: its input is kept open until the tree exited.
     pub(super) fn on_asking(&mut self, attempt: AttemptNo, input: ChildStdin) {
-        let Some(g) = self.gathering.as_mut().filter(|g| g.attempt == attempt) else {
+        let Some(g) = self.evidence.helper.as_mut().filter(|g| g.attempt == attempt) else {
             return;
         };
         g.input = Some(input);
@@ -253,7 +265,7 @@ impl Driver {
 
     fn waits_for(&self, attempt: AttemptNo, what: EvidenceAnswer) -> bool {
         let waits = |g: &EvidenceHelper| g.attempt == attempt && g.next == what && g.until.is_some();
-        self.gathering.as_ref().is_some_and(waits)
+        self.evidence.helper.as_ref().is_some_and(waits)
     }
 
     /// Reports the end of the tree, at once or after facts and logs arrived. A requested stop does not wait for them.
@@ -264,11 +276,11 @@ impl Driver {
             return self.all_gone(attempt);
         }
         self.gather(attempt, EvidenceQuestion::LogsAlone);
-        match &mut self.gathering {
+        match &mut self.evidence.helper {
             Some(g) if g.attempt == attempt => g.gone = true,
             _ => return self.all_gone(attempt),
         }
-        if self.gathering.as_ref().is_some_and(|g| g.until.is_none()) {
+        if self.evidence.helper.as_ref().is_some_and(|g| g.until.is_none()) {
             self.ask_for_logs();
         }
     }
@@ -292,7 +304,7 @@ impl Driver {
         let until = self.now().after(WAIT);
         let first = self.state.attempt.as_ref().and_then(|a| a.end.first_failure);
         let exit = first.and_then(|(_, status)| status.number());
-        let Some(g) = &mut self.gathering else { return };
+        let Some(g) = &mut self.evidence.helper else { return };
         (g.next, g.until) = (EvidenceAnswer::Logs, Some(until));
         let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&CompletedAttempt { exit })) else {
             // The logs are requested once it has its order.
@@ -308,12 +320,12 @@ impl Driver {
     }
 
     pub(super) fn evidence_due(&self) -> Option<Tick> {
-        self.gathering.as_ref().and_then(|g| g.until)
+        self.evidence.helper.as_ref().and_then(|g| g.until)
     }
 
     pub(super) fn check_evidence(&mut self, now: Tick) {
         let late = self.evidence_due().is_some_and(|due| due <= now);
-        let wanted = self.gathering.as_ref().filter(|g| g.gone && g.until.is_some());
+        let wanted = self.evidence.helper.as_ref().filter(|g| g.gone && g.until.is_some());
         if late || wanted.is_some() && self.state.is_to_stop() {
             self.go_on();
         }
@@ -322,7 +334,7 @@ impl Driver {
     /// Performs the act that waited for the answer, which arrived or timed out.
     fn go_on(&mut self) {
         let now = self.now();
-        let Some(g) = &mut self.gathering else { return };
+        let Some(g) = &mut self.evidence.helper else { return };
         let late = g.until.take().is_some_and(|until| until <= now);
         let (attempt, next, gone) = (g.attempt, g.next, g.gone);
         // Do not kill in a tree that exited: without its guard, the search would end whatever is started next.
@@ -353,7 +365,7 @@ impl Driver {
 
     fn all_gone(&mut self, attempt: AttemptNo) {
         // When its input closes, the helper writes down how each process ended.
-        self.gathering.take_if(|g| g.attempt == attempt);
+        self.evidence.helper.take_if(|g| g.attempt == attempt);
         if let Some(link) = self.guard.as_mut().filter(|l| l.attempt == attempt) {
             link.say(&ToGuard::Bye);
         }

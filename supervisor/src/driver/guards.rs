@@ -154,8 +154,8 @@ impl Driver {
                 let guard = guard.unwrap_or(link.guard);
                 link.guard = guard;
                 if let Some((act, argv)) = link.launching.take() {
-                    self.standby_at = Some(self.now().after(STANDBY_AFTER));
-                    self.imports_ahead.notes = notes;
+                    self.standby.at = Some(self.now().after(STANDBY_AFTER));
+                    self.standby.imports.notes = notes;
                     let ahead = self.how_launched(attempt, &argv, ahead);
                     let result = Ok(ActOutput::Launched {
                         guard,
@@ -294,8 +294,8 @@ impl Driver {
                 kind: ActErrorKind::Other,
             };
             // First end what it had started: otherwise a new launch would be swept too.
-            match self.sweeping {
-                true => self.failed_launch = Some((act, error)),
+            match self.scans.sweeping {
+                true => self.launch.failed = Some((act, error)),
                 false => self.feed(EventKind::ActDone {
                     act,
                     result: Err(error),
@@ -347,12 +347,12 @@ impl Driver {
     /// Kills whatever is left of this run's attempts when no guard does: descendants of the keeper or of this process (which adopts
     /// a keeper's orphans), recorded processes, and processes that carry the marker.
     pub(super) fn sweep(&mut self, attempt: AttemptNo) {
-        if std::mem::replace(&mut self.sweeping, true) {
+        if std::mem::replace(&mut self.scans.sweeping, true) {
             return;
         }
         let run = self.spec.run.clone();
         let recorded = self.recorded();
-        let standby = self.standby.as_ref().map(StandbyGuard::pid);
+        let standby = self.standby.guard.as_ref().map(StandbyGuard::pid);
         let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id(), standby]
             .into_iter()
             .flatten()

@@ -3,7 +3,7 @@
 
 use super::{Driver, DriverMessage};
 use crate::environment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, EventKind, OperatorRequest};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
@@ -28,6 +28,25 @@ pub(super) enum ExitWitness {
     BySweep,
 }
 
+/// What this term knows of jobs that are waited for.
+pub(super) struct JobState {
+    is_ending: bool,
+    /// Messages that were printed already.
+    printed: BTreeSet<String>,
+    /// The run's key, stored only in its directory.
+    key: String,
+}
+
+impl JobState {
+    pub(super) fn new(key: String) -> Self {
+        Self {
+            is_ending: false,
+            printed: BTreeSet::new(),
+            key,
+        }
+    }
+}
+
 impl Driver {
     /// No process of the attempt is left here: ends what it submitted or runs on other nodes before its end is reported.
     pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: ExitWitness) {
@@ -40,7 +59,7 @@ impl Driver {
         if !unkillable.is_empty() || query.is_none() && jobs.is_none() && nodes.is_none() {
             return self.feed(EventKind::TreeGone { attempt, unkillable });
         }
-        if std::mem::replace(&mut self.ending_job, true) {
+        if std::mem::replace(&mut self.jobs.is_ending, true) {
             return;
         }
         if let Some(query) = &query {
@@ -80,14 +99,14 @@ impl Driver {
 
     /// Handles the scheduler's answer: the job has ended, or the scheduler is asked again. The core decides how long.
     pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, seen: ExitWitness, said: Result<(), String>) {
-        self.ending_job = false;
+        self.jobs.is_ending = false;
         let is_known = said.is_ok();
         if let Err(why) = said {
             self.note_once(why);
         }
         // If the attempt finished well, nothing suggests a job is left: a missing answer then delays nothing.
         if is_known || self.ended_well(attempt) {
-            self.told.clear();
+            self.jobs.printed.clear();
             self.feed(EventKind::TreeGone {
                 attempt,
                 unkillable: Vec::new(),
@@ -100,10 +119,10 @@ impl Driver {
 
     /// Reports a failed launch once nothing of it is left.
     pub(super) fn tell_of_failed_launch(&mut self) {
-        if self.ending_job {
+        if self.jobs.is_ending {
             return;
         }
-        if let Some((act, error)) = self.failed_launch.take() {
+        if let Some((act, error)) = self.launch.failed.take() {
             self.feed(EventKind::ActDone {
                 act,
                 result: Err(error),
@@ -115,7 +134,7 @@ impl Driver {
     fn unseen_nodes(&self, seen: ExitWitness) -> Option<(BTreeMap<String, String>, RunId)> {
         let last = self.state.attempt.as_ref().filter(|_| seen == ExitWitness::BySweep)?;
         // An attempt that was never started has no processes.
-        let begun = last.term < self.state.term || self.begun == Some(last.no);
+        let begun = last.term < self.state.term || self.launch.begun == Some(last.no);
         (begun && last.order.nodes > 1).then(|| (environment::own(), self.spec.run.clone()))
     }
 
@@ -125,9 +144,9 @@ impl Driver {
     }
 
     fn note_once(&mut self, text: String) {
-        if !self.told.contains(&text) {
+        if !self.jobs.printed.contains(&text) {
             self.printer.note(&text);
-            self.told.insert(text);
+            self.jobs.printed.insert(text);
         }
     }
 
@@ -151,7 +170,7 @@ impl Driver {
     /// How to recognize this run's jobs.
     pub(super) fn proof(&self) -> JobOwnership {
         JobOwnership {
-            key: self.key.clone(),
+            key: self.jobs.key.clone(),
             run: self.spec.run.clone(),
         }
     }
@@ -265,7 +284,7 @@ impl Driver {
                     }
                     let lost = [places.lost, left_out].concat();
                     let (attempt, nodes) = (order.attempt, on.clone());
-                    self.places = Some((on, places.address));
+                    self.launch.places = Some((on, places.address));
                     let news = NodesNews::On { nodes, lost };
                     self.feed(EventKind::Nodes { attempt, news });
                     return self.launch_from(act, order);

@@ -158,7 +158,7 @@ impl Driver {
                 Err(e) => {
                     self.on_unwritable(e.what);
                     // The last records were among them: there is no reason to wait.
-                    if let Some((at, _)) = &mut self.finish_due {
+                    if let Some((at, _)) = &mut self.end.due {
                         *at = now;
                     }
                 }
@@ -204,7 +204,7 @@ impl Driver {
         }
         self.tell_guard_of_lease();
         if self.holds_lease()
-            && let Some(act) = self.unheld.take()
+            && let Some(act) = self.launch.unheld.take()
         {
             self.guarded(act);
         }

@@ -48,7 +48,7 @@ impl Notifier {
 impl Driver {
     /// Sends a notification if the applied record is an event.
     pub(super) fn tell(&mut self, record: &JournalRecord) {
-        if self.telling.ways.is_none() {
+        if self.notifier.ways.is_none() {
             return;
         }
         if let Some(notice) = notice(record, &self.state, self.whose()) {
@@ -57,7 +57,7 @@ impl Driver {
     }
 
     pub(super) fn tell_of_a_wait(&mut self, now: Tick) {
-        if self.telling.ways.is_none() {
+        if self.notifier.ways.is_none() {
             return;
         }
         let waits = matches!(
@@ -65,11 +65,11 @@ impl Driver {
             RunMode::Waiting { .. } | RunMode::Choosing | RunMode::Fencing
         );
         if !waits {
-            self.telling.waited &= self.state.context.held_since.is_some();
-        } else if !self.telling.waited
+            self.notifier.waited &= self.state.context.held_since.is_some();
+        } else if !self.notifier.waited
             && let Some(notice) = long_wait(&self.state, now, self.whose())
         {
-            self.telling.waited = true;
+            self.notifier.waited = true;
             self.send(notice);
         }
     }
@@ -78,20 +78,20 @@ impl Driver {
         EventRun {
             run: &self.spec.run.0,
             root: self.spec.root.as_ref().map(|r| r.as_str()),
-            host: &self.telling.host,
+            host: &self.notifier.host,
         }
     }
 
     fn send(&mut self, mut notice: Notification) {
-        let wanted = self.telling.events.is_empty() || self.telling.events.contains(&notice.event);
+        let wanted = self.notifier.events.is_empty() || self.notifier.events.contains(&notice.event);
         let now = self.now();
-        let Some(left_out) = wanted.then(|| self.telling.pace.tell(notice.event, now)).flatten() else {
+        let Some(left_out) = wanted.then(|| self.notifier.pace.tell(notice.event, now)).flatten() else {
             return;
         };
         notice.left_out = left_out;
         let event = notice.event.word().to_owned();
         let job = NotifyJob {
-            ways: self.telling.ways.clone(),
+            ways: self.notifier.ways.clone(),
             notice,
         };
         let helper = wire::encode(&job).map_err(|e| e.to_string()).and_then(|order| {
@@ -107,7 +107,7 @@ impl Driver {
             }
             Ok((helper, order)) => {
                 let tx = self.internal.clone();
-                self.telling.tasks.spawn(async move {
+                self.notifier.tasks.spawn(async move {
                     let came = follow(helper, order).await.unwrap_or_default();
                     // The driver may have exited meanwhile.
                     let _ = tx.send(DriverMessage::Told(event.clone(), came.clone()));
@@ -118,7 +118,7 @@ impl Driver {
     }
 
     pub(super) fn on_told(&mut self, event: &str, came: Vec<NotifyResult>) {
-        while self.telling.tasks.try_join_next().is_some() {}
+        while self.notifier.tasks.try_join_next().is_some() {}
         for NotifyResult { to, arrived, note } in came {
             self.feed(EventKind::Told {
                 event: event.to_owned(),
@@ -131,7 +131,7 @@ impl Driver {
 
     /// Prints failures after the journal was closed.
     pub(super) async fn last_telling(&mut self) {
-        let tasks = &mut self.telling.tasks;
+        let tasks = &mut self.notifier.tasks;
         let mut failed = Vec::new();
         let _ = tokio::time::timeout(LAST_WORDS, async {
             while let Some(done) = tasks.join_next().await {

@@ -19,7 +19,7 @@ const PATIENCE: Ms = Ms::secs(15);
 
 /// State of the search in what an attempt's interpreters report.
 #[derive(Debug, Default)]
-pub(super) struct Seeing {
+pub(super) struct SeenState {
     next: Tick,
     /// The attempt and the text of the last look.
     told: Option<(AttemptNo, String)>,
@@ -34,7 +34,7 @@ pub(super) struct Seeing {
 
 type TreeEnd = (AttemptNo, Vec<ProcRef>, TreeSeen);
 
-impl Seeing {
+impl SeenState {
     pub(super) fn due(&self) -> Tick {
         self.next
     }
@@ -54,20 +54,20 @@ impl Driver {
     /// Reads what the current attempt's interpreters reported, if it is time.
     pub(super) fn look_for_trainer(&mut self, at_once: bool) {
         let now = self.now();
-        if self.seeing.held.as_ref().is_some_and(|(_, until)| *until <= now) {
+        if self.seen.held.as_ref().is_some_and(|(_, until)| *until <= now) {
             return self.go_on_after_tree();
         }
-        if !at_once && self.seeing.next > now {
+        if !at_once && self.seen.next > now {
             return;
         }
-        self.seeing.next = now.after(self.state.seen.as_ref().map_or(LOOK, |_| LOOK_AGAIN));
+        self.seen.next = now.after(self.state.seen.as_ref().map_or(LOOK, |_| LOOK_AGAIN));
         let link = self.guard.as_ref().map(|l| (l.attempt, l.guard.pid));
         let Some((attempt, guard)) = link.filter(|_| self.sees()) else {
             return;
         };
         let Some(text) = told_of_trainer(guard) else { return };
         if self
-            .seeing
+            .seen
             .told
             .as_ref()
             .is_some_and(|(of, told)| (*of, told) == (attempt, &text))
@@ -75,7 +75,7 @@ impl Driver {
             return;
         }
         let found = registry::seen(&text, self.state.seen.as_ref());
-        self.seeing.told = Some((attempt, text.clone()));
+        self.seen.told = Some((attempt, text.clone()));
         let Some(seen) = found else {
             return self.tell_blind(&text);
         };
@@ -96,10 +96,10 @@ impl Driver {
 
     /// Shows other supervisors whose root this is. If two runs train into one root, the later one is told which was first.
     fn shares_root(&mut self, root: &Utf8Path, told: &str) -> Option<String> {
-        if self.seeing.shown.as_ref().is_none_or(|(shown, _)| shown != root) {
-            self.seeing.shown = TrainerCopy::new(told).ok().map(|copy| (root.to_owned(), copy));
+        if self.seen.shown.as_ref().is_none_or(|(shown, _)| shown != root) {
+            self.seen.shown = TrainerCopy::new(told).ok().map(|copy| (root.to_owned(), copy));
         }
-        let since = self.seeing.shown.as_ref().map_or(u64::MAX, |(_, copy)| copy.since);
+        let since = self.seen.shown.as_ref().map_or(u64::MAX, |(_, copy)| copy.since);
         let own = (since, &self.spec.run);
         let mut others = trainers_beside(Some(&self.spec.run)).into_iter();
         let first = others.find(|other| {
@@ -110,10 +110,10 @@ impl Driver {
 
     /// Reports once that the interpreter shows nothing.
     fn tell_blind(&mut self, told: &str) {
-        let Some(error) = registry::hook_failed(told).filter(|_| !self.seeing.said_blind) else {
+        let Some(error) = registry::hook_failed(told).filter(|_| !self.seen.said_blind) else {
             return;
         };
-        self.seeing.said_blind = true;
+        self.seen.said_blind = true;
         self.printer.note(&format!(
             "the hook in this script failed ({error}): the script runs as written, and its steps are not protected"
         ));
@@ -143,22 +143,22 @@ impl Driver {
     pub(super) fn holds_tree_end(&mut self, end: TreeEnd) -> Option<TreeEnd> {
         let until = self.now().after(PATIENCE);
         let asks = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
-        if !asks || self.seeing.is_late {
+        if !asks || self.seen.is_late {
             return Some(end);
         }
-        self.seeing.held = Some((end, until));
+        self.seen.held = Some((end, until));
         None
     }
 
     /// Asks again, because the question was lost.
     pub(super) fn look_anew(&mut self) {
-        self.seeing.told = None;
+        self.seen.told = None;
         self.go_on_after_tree();
     }
 
     fn go_on_after_tree(&mut self) {
-        if let Some(((attempt, unkillable, seen), _)) = self.seeing.held.take() {
-            self.seeing.is_late = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
+        if let Some(((attempt, unkillable, seen), _)) = self.seen.held.take() {
+            self.seen.is_late = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
             self.on_tree_gone(attempt, unkillable, seen);
         }
     }
@@ -176,7 +176,7 @@ impl Driver {
             Err(e) => Some(e.what.clone()),
         };
         seen.watched = seen.watched.or(other);
-        self.seeing.is_late = false;
+        self.seen.is_late = false;
         match holder {
             Some(by) => self.feed(EventKind::LeaseLost {
                 by: format!("{by}, which saves into {}", seen.root),
@@ -192,7 +192,7 @@ impl Driver {
         self.introduce();
         self.forget_what_is_ready();
         // The standby guard must read the lines of the next attempt with the rules of the trainer.
-        if self.standby.is_some()
+        if self.standby.guard.is_some()
             && let Ok(standby) = self.guard_ahead(None)
         {
             self.exchange(standby);

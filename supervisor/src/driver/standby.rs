@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use supervise_config::settings::{InterpreterChoice, StandbyChoice};
 use supervise_core::decide::danger::dangers;
 use supervise_core::event::StandbyResult;
-use supervise_core::id::{AttemptNo, Ms};
+use supervise_core::id::{AttemptNo, Ms, Tick};
 use supervise_core::journal::record::LaunchOrder;
 use supervise_core::observe::creep::WatchedResource;
 use supervise_core::spec::LauncherKind;
@@ -30,6 +30,13 @@ const LOOK_AT_MEMORY: Ms = Ms::secs(30);
 const MEMORY: u64 = 3 << 30;
 const SHARE: u64 = 20;
 
+#[derive(Default)]
+pub(super) struct StandbyState {
+    pub(super) guard: Option<StandbyGuard>,
+    pub(super) at: Option<Tick>,
+    pub(super) imports: ImportsAhead,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct ImportsAhead {
     /// The guard's descriptor of the notes that the attempt writes.
@@ -52,7 +59,8 @@ impl Driver {
     /// Returns true if the workers are interpreters that run our file first.
     pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
         let policy = &self.spec.policy;
-        let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
+        let wished =
+            self.order.settings.standby == StandbyChoice::Auto && policy.start.recovery && !policy.start.observe;
         wished && self.spec.gang.launcher != LauncherKind::Ray && self.are_interpreters(argv)
     }
 
@@ -63,7 +71,7 @@ impl Driver {
 
     /// Returns true if the workers record the exception that ends them.
     pub(super) fn tells_endings(&self, argv: &[String]) -> bool {
-        !self.spec.policy.observe && self.are_interpreters(argv)
+        !self.spec.policy.start.observe && self.are_interpreters(argv)
     }
 
     /// Returns true if the workers are interpreters of this machine that this program starts directly.
@@ -83,27 +91,27 @@ impl Driver {
         else {
             return;
         };
-        if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.unfit.is_some() {
+        if self.order.settings.standby != StandbyChoice::Auto || self.standby.imports.unfit.is_some() {
             return;
         }
-        if self.imports_ahead.settled == Some(a.no) {
+        if self.standby.imports.settled == Some(a.no) {
             self.look_at_memory();
             return;
         }
         if a.training.step.is_none_or(|s| s <= a.order.from.step()) {
-            self.standby_at = Some(self.now().after(LOOK));
+            self.standby.at = Some(self.now().after(LOOK));
             return;
         }
-        self.imports_ahead.settled = Some(a.no);
+        self.standby.imports.settled = Some(a.no);
         let begun = match self.memory_shrinks() {
             Some(shrinks) => Err(shrinks),
             None => self.begin_imports(&a),
         };
         match begun {
             Ok(()) => {
-                self.imports_ahead.why = Some("those that waited were gone".to_owned());
-                self.imports_ahead.wait = true;
-                self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
+                self.standby.imports.why = Some("those that waited were gone".to_owned());
+                self.standby.imports.wait = true;
+                self.standby.at = Some(self.now().after(LOOK_AT_MEMORY));
             }
             Err(why) => self.none_ahead(why),
         }
@@ -119,8 +127,8 @@ impl Driver {
     }
 
     pub(super) fn exchange(&mut self, standby: StandbyGuard) {
-        if let Some(old) = self.standby.replace(standby) {
-            self.children.push(old.dismiss());
+        if let Some(old) = self.standby.guard.replace(standby) {
+            self.launch.children.push(old.dismiss());
         }
     }
 
@@ -128,21 +136,21 @@ impl Driver {
         self.printer.note(&format!(
             "the next attempt will start its own interpreters, none imports ahead: {why}"
         ));
-        self.imports_ahead.why = Some(why);
+        self.standby.imports.why = Some(why);
     }
 
     /// Ends standby interpreters if the run needs their memory.
     fn look_at_memory(&mut self) {
-        if !self.imports_ahead.wait {
+        if !self.standby.imports.wait {
             return;
         }
         let Some(why) = self.memory_shrinks() else {
-            self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
+            self.standby.at = Some(self.now().after(LOOK_AT_MEMORY));
             return;
         };
         if let Ok(plain) = self.guard_ahead(None) {
             self.exchange(plain);
-            self.imports_ahead.wait = false;
+            self.standby.imports.wait = false;
             self.none_ahead(why);
         }
     }
@@ -165,7 +173,7 @@ impl Driver {
         argv: &[String],
         ahead: Option<StandbyResult>,
     ) -> Option<StandbyResult> {
-        let known = &mut self.imports_ahead;
+        let known = &mut self.standby.imports;
         known.wait = false;
         let why = known.why.replace("the attempt before had done no step".to_owned());
         let why = known.unfit.clone().or(why);
@@ -196,7 +204,7 @@ impl Driver {
             return None;
         }
         let (imports, workers) = self.noted(a)?;
-        let ray = workers.filter(|_| !self.imports_ahead.ray_unfit);
+        let ray = workers.filter(|_| !self.standby.imports.ray_unfit);
         let trainer = adapter(self.spec.trainer);
         let plain = trainer.package().filter(|_| trainer.imports_plainly());
         let plain = plain.map(str::to_owned).into_iter().collect();
@@ -208,7 +216,7 @@ impl Driver {
         let plan = trainer.arrange(&self.spec, &order, &host).ok()?;
         let port = free_port(self.here()).ok()?;
         let order = self.guard_order(&order, &plan, &host, port).ok()?;
-        self.imports_ahead.port = Some(port);
+        self.standby.imports.port = Some(port);
         Some(DraftOrder {
             order,
             imports,
@@ -236,11 +244,12 @@ impl Driver {
                 let given = self.starts_ray(&a.launch.argv).then(|| self.given(&a.order)).flatten();
                 let workers = given.and_then(|given| workers_of_ray(&text, &given));
                 let own = Some(own_notes(&text)).filter(|own| own.len() <= NOTES);
-                self.imports_ahead.noted = own.map(|own| (own, workers));
+                self.standby.imports.noted = own.map(|own| (own, workers));
             }
             Some(text) => {
                 let workers = self
-                    .imports_ahead
+                    .standby
+                    .imports
                     .noted
                     .as_mut()
                     .and_then(|(_, workers)| workers.as_mut());
@@ -248,18 +257,18 @@ impl Driver {
             }
             None => {}
         }
-        self.imports_ahead.noted.clone()
+        self.standby.imports.noted.clone()
     }
 
     fn read_notes(&self, a: &Attempt) -> Option<String> {
         let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
-        let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
+        let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.standby.imports.notes?)).ok()?;
         String::from_utf8(text).ok().filter(|t| t.len() <= NOTES_OF_WORKERS)
     }
 
     /// The port that the interpreters expect, if it is still free.
     pub(super) fn port(&mut self) -> std::io::Result<u16> {
-        let expected = self.imports_ahead.port.take();
+        let expected = self.standby.imports.port.take();
         let here = self.here();
         let free = |port: &u16| TcpListener::bind((here, *port)).is_ok();
         match expected.filter(free) {

@@ -9,7 +9,7 @@ use super::jobs::ExitWitness;
 use super::journal::{JournalWriter, SharedLease, lease_dir};
 use super::notify::Notifier;
 use super::service::Service;
-use super::{Driver, LAST_WORDS, RunFlags, Signals};
+use super::{Driver, LAST_WORDS, RunFlags, Scans, Signals, TermEnd};
 use crate::control;
 use crate::error::CliError;
 use crate::newer_journal::newer_journal;
@@ -17,7 +17,7 @@ use crate::printer::{self, Printer};
 use crate::render::outcome::outcome_words;
 use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::process::Child;
 use std::time::Duration;
 use supervise_config::{redact_call, redact_words};
@@ -119,47 +119,31 @@ pub(super) async fn term(
         ledger: loaded.ledger.clone(),
         spec: spec.clone(),
         exe,
-        begun: None,
-        places: None,
         began: boottime_ms(),
         timers: BTreeMap::new(),
+        signals: Signals::default(),
+        internal,
         journal: JournalWriter::new(
             beat(lease_ttl(&order)),
             fence(&order).map(|ttl| SharedLease::new(ttl, lasting_here(&order), taken.looked)),
         ),
-        unheld: None,
+        journal_recorded: loaded.recorded.clone(),
+        waiting: VecDeque::new(),
         store,
         work,
+        scans: Scans::default(),
         guard,
-        children: Vec::new(),
-        standby: None,
-        ready: None,
-        is_slim: false,
-        imports_ahead: super::standby::ImportsAhead::default(),
-        standby_at: None,
-        waiting: VecDeque::new(),
-        scanning: None,
-        scan_again: None,
-        sweeping: false,
-        ending_job: false,
-        told: BTreeSet::new(),
-        key: taken.key.clone(),
+        launch: super::acts::LaunchState::default(),
+        standby: super::standby::StandbyState::default(),
         rehearsal: None,
-        seeing: super::seen::Seeing::default(),
-        gathering: None,
-        evidence_tasks: Vec::new(),
-        helper_ahead: None,
-        scratch: None,
-        telling: Notifier::new(&order.settings.on_event),
-        failed_launch: None,
-        finish_due: None,
-        journal_recorded: loaded.recorded.clone(),
-        internal,
-        signals: Signals::default(),
+        evidence: super::evidence::EvidenceState::default(),
+        seen: super::seen::SeenState::default(),
+        jobs: super::jobs::JobState::new(taken.key.clone()),
         allocation: AllocationWatch::new(allocation),
         gpus: super::gpus::GpuWatch::default(),
         service: Service::new(Tick(0)),
-        over: None,
+        notifier: Notifier::new(&order.settings.on_event),
+        end: TermEnd::default(),
         order,
         printer,
     };
@@ -210,7 +194,7 @@ fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut
 /// How long what we leave behind may keep running after our last heartbeat.
 fn lasting(order: &RunOrder) -> Ms {
     let policy = &order.spec.policy;
-    let lasting = LeaseClaim::lasting(lease_ttl(order), policy.orphan_grace, policy.save_grace);
+    let lasting = LeaseClaim::lasting(lease_ttl(order), policy.grace.orphan, policy.grace.save);
     match fence(order) {
         Some(ttl) => LeaseClaim::fenced(ttl, lasting),
         None => lasting,
@@ -305,7 +289,7 @@ impl Driver {
         };
         if hello.is_none() {
             // It loads while the disk works. If it cannot be started, the launch starts its own.
-            self.standby = self.guard_ahead(None).ok();
+            self.standby.guard = self.guard_ahead(None).ok();
         }
         // Search for orphans while the disk works: the lease is held, so no other process starts anything meanwhile.
         let (run, recorded) = (self.spec.run.clone(), loaded.recorded.clone());
@@ -398,7 +382,7 @@ impl Driver {
         self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
         // Standby interpreters exit before this process does.
-        let standby = self.standby.take().map(StandbyGuard::dismiss);
+        let standby = self.standby.guard.take().map(StandbyGuard::dismiss);
         if let Some(link) = &mut self.guard {
             link.say(&ToGuard::Bye);
         }

@@ -54,7 +54,7 @@ impl NextView {
         // A launch proves what it starts from before: here it counts as it was seen.
         then.disk.doubt = false;
         let mut by_sight = spec.clone();
-        by_sight.policy.depth = Depth::Structure;
+        by_sight.policy.proof.depth = Depth::Structure;
         let choice = choose(&then, &by_sight, scan);
         let (would, reasons) = match &choice {
             ResumeChoice::Start {
@@ -144,11 +144,11 @@ fn first_proven(view: &NextView, scan: &ScanReport, needed: Depth) -> &'static s
 
 fn failure(s: &RunState, spec: &RunSpec) -> String {
     let p = &spec.policy;
-    if !p.recovery || p.observe {
+    if !p.start.recovery || p.start.observe {
         return "it is launched once, and nothing is launched again".to_owned();
     }
-    let left = p.retries.saturating_sub(s.budget.charged);
-    let first = pause(p, s.budget.charged.saturating_add(1), 1000);
+    let left = p.failure.retries.saturating_sub(s.budget.charged);
+    let first = pause(&p.backoff, s.budget.charged.saturating_add(1), 1000);
     let more = match left {
         0 => "the next failure without a newly proven step ends it".to_owned(),
         n => format!(
@@ -160,6 +160,6 @@ fn failure(s: &RunState, spec: &RunSpec) -> String {
     format!(
         "{more} ({} of {} are used); classes that ask for another answer are on the page of the configuration",
         s.budget.charged,
-        count(u64::from(p.retries), "retry").replace("retrys", "retries")
+        count(u64::from(p.failure.retries), "retry").replace("retrys", "retries")
     )
 }

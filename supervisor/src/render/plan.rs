@@ -358,14 +358,14 @@ impl PlanView {
         let policy = &p.order.spec.policy;
         out.push_str(&format!(
             "  on failure   gives up after {} without progress; backoff {} to {}\n",
-            super::count(u64::from(policy.retries).saturating_add(1), "attempt"),
-            time::span(policy.backoff_initial),
-            time::span(policy.backoff_max)
+            super::count(u64::from(policy.failure.retries).saturating_add(1), "attempt"),
+            time::span(policy.backoff.initial),
+            time::span(policy.backoff.max)
         ));
-        if !policy.lines.is_empty() {
-            let classes: BTreeSet<&str> = policy.lines.iter().map(|l| l.class.code()).collect();
+        if !policy.failure.lines.is_empty() {
+            let classes: BTreeSet<&str> = policy.failure.lines.iter().map(|l| l.class.code()).collect();
             let classes: Vec<&str> = classes.into_iter().collect();
-            let lines = super::count(policy.lines.len() as u64, "pattern");
+            let lines = super::count(policy.failure.lines.len() as u64, "pattern");
             out.push_str(&format!("  your rules   {lines} tell {}\n", shown(&classes.join(", "))));
         }
         out

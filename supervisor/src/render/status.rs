@@ -201,7 +201,7 @@ impl StatusView {
             attempt: s.attempt.as_ref().map(attempt_view),
             mark: s.progress.mark.map(|m| m.0),
             charged: s.budget.charged,
-            retries: spec.map(|p| p.policy.retries),
+            retries: spec.map(|p| p.policy.failure.retries),
             outcome: s.outcome.as_ref().map(|o| OutcomeView {
                 word: o.word(),
                 exit_code: s.exit_code().unwrap_or_else(|| o.exit_code()),

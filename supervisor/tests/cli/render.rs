@@ -13,7 +13,8 @@ use supervise_core::journal::record::{
     Act, ActKind, AfterStop, Decision, Diagnosis, DiskEdit, FailureAction, JournalRecord, LaunchOrder, NoticeKind,
     RunOutcome, StartPoint, WaitCondition,
 };
-use supervise_core::spec::{GangSpec, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
+use supervise_core::spec::policy::{Policy, ProofPolicy};
+use supervise_core::spec::{GangSpec, Numbering, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::RunState;
 
 fn spec() -> RunSpec {
@@ -39,7 +40,10 @@ fn spec() -> RunSpec {
         resume: ResumeIntent::Auto,
         keep: None,
         policy: Policy {
-            depth: Depth::Structure,
+            proof: ProofPolicy {
+                depth: Depth::Structure,
+                ..ProofPolicy::default()
+            },
             ..Policy::default()
         },
         not_restored: vec![StateKind::Rollout],

@@ -10,7 +10,8 @@ use supervise_config::ConfigError;
 use supervise_config::compose::{ConfigLoader, LoadResult, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{LauncherKind, Policy, RunSpec};
+use supervise_core::spec::policy::Policy;
+use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_trainers::areal::ArealSpec;
 use supervise_trainers::{HostFacts, ReadInput, ReadOutput, adapter, read};
 

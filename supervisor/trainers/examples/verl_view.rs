@@ -16,7 +16,8 @@ use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, join_pa
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{Numbering, Policy, RunSpec, SavePolicy};
+use supervise_core::spec::policy::Policy;
+use supervise_core::spec::{Numbering, RunSpec, SavePolicy};
 use supervise_trainers::{
     HostFacts, ReadInput, ReadOutput, VerlBaseConfig, VerlRelease, adapter, hydra, read, verl_defaults,
 };

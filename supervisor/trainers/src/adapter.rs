@@ -29,9 +29,10 @@ use supervise_core::event::scan::ScanRule;
 use supervise_core::id::Step;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::LaunchOrder;
+use supervise_core::spec::policy::DegradedPolicy;
 use supervise_core::spec::script::CallOrder;
 use supervise_core::spec::seen::TrainerSeen;
-use supervise_core::spec::{DegradedPolicy, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
+use supervise_core::spec::{ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
 /// The checkpoint layout a run's configuration leads us to expect. `None` means: judge the files as they are.
 #[derive(Debug, Clone, Default)]
@@ -68,15 +69,15 @@ impl ExpectedLayout {
             roles: Some(spec.roles.clone()),
             world: spec.world,
             counts_anew: spec.policy.degraded == DegradedPolicy::ModelOnly || from_elsewhere(spec),
-            trust_globals: spec.policy.trust_globals.clone(),
-            trust_unsafe: spec.policy.trust_unsafe,
-            trust_owners: spec.policy.trust_owners.clone(),
-            named: spec.policy.from,
+            trust_globals: spec.policy.proof.trust_globals.clone(),
+            trust_unsafe: spec.policy.proof.trust_unsafe,
+            trust_owners: spec.policy.proof.trust_owners.clone(),
+            named: spec.policy.start.from,
             named_path: match &spec.resume {
                 ResumeIntent::Path { path, .. } => Some(path.clone()),
                 ResumeIntent::Auto | ResumeIntent::Tracker | ResumeIntent::Disabled => None,
             },
-            memory: spec.policy.memory,
+            memory: spec.policy.proof.memory,
             version: spec.trainer_version.clone(),
             only: None,
             own: AdapterPayload::default(),

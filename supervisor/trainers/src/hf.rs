@@ -216,7 +216,7 @@ fn is_meant(has: &dyn Fn(&str) -> bool) -> bool {
 }
 
 fn cadence(spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
-    if !spec.policy.recovery {
+    if !spec.policy.start.recovery {
         return None;
     }
     match spec.cadence.every {

@@ -152,7 +152,7 @@ impl Run {
         let run_dir: Utf8PathBuf = root.join(".supervise");
         let mut spec = bare("0123456789abcdef", root, &run_dir);
         spec.keep = Some(u32::try_from(kept)?);
-        spec.policy.depth = Depth::Full;
+        spec.policy.proof.depth = Depth::Full;
         let mut run = Self {
             io_worker: IoClient::start(exe)?,
             spec,

@@ -381,7 +381,7 @@ fn a_fresh_start_moves_generations_the_older_set_and_the_pointer_aside() {
     save(stage.root.as_std_path(), 2, &before).unwrap();
     stage.saved_and_kept(&[4]);
     stage.cut(6, 5);
-    stage.spec.policy.fresh = true;
+    stage.spec.policy.start.fresh = true;
     let mut io_worker = stage.io_worker();
     let ResumeChoice::Start { edits, .. } = decided(&stage, &io_worker.scan()) else {
         panic!("no start");

@@ -41,7 +41,7 @@ impl Deciding<'_> {
         d.node = broken_node(&a, &d, &self.spec.gang);
         let reason = diagnosed(&d);
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
-        if self.spec.policy.observe {
+        if self.spec.policy.start.observe {
             return self.look_once_more(&a, reason);
         }
         self.choose(vec![reason]);
@@ -67,7 +67,7 @@ impl Deciding<'_> {
     }
 
     fn is_left_alone(&self) -> bool {
-        !self.spec.policy.recovery || self.spec.policy.observe
+        !self.spec.policy.start.recovery || self.spec.policy.start.observe
     }
 
     /// Scans once more before a run that we do not resume ends, because its last save may be younger than the last
@@ -91,7 +91,7 @@ impl Deciding<'_> {
     pub(super) fn looked_at(&self) -> Option<Attempt> {
         let a = self.s.attempt.as_ref()?;
         let over = a.term == self.s.term && a.end.gone && !a.end.settled && a.launch.launched.is_some();
-        let ends = self.spec.policy.observe || self.went_well(a);
+        let ends = self.spec.policy.start.observe || self.went_well(a);
         let waited = over && ends && self.is_left_alone() && self.s.mode == RunMode::Choosing;
         (waited && self.spec.root.is_some()).then(|| a.clone())
     }
@@ -145,13 +145,16 @@ impl Deciding<'_> {
 
     /// Returns true if the run should launch at once. Otherwise it waits or has given up.
     pub(super) fn after_charge(&mut self, reasons: Vec<Reason>, rest: Ms) -> bool {
-        if self.s.budget.charged > self.spec.policy.retries {
+        if self.s.budget.charged > self.spec.policy.failure.retries {
             let n = self.s.budget.charged;
             let attempts = match n {
                 1 => "the attempt".to_owned(),
                 n => format!("{n} attempts in a row"),
             };
-            let why = format!("{attempts} made no progress (retries: {})", self.spec.policy.retries);
+            let why = format!(
+                "{attempts} made no progress (retries: {})",
+                self.spec.policy.failure.retries
+            );
             self.finish(
                 RunOutcome::GaveUp { why: why.clone() },
                 vec![Reason::new("budget", why)],
@@ -185,13 +188,18 @@ impl Deciding<'_> {
         }
         // One death of our own is an accident, and costs nothing. A trainer that ends its own guard does so each time.
         let again = self.s.budget.own_deaths.max(self.s.budget.spared).saturating_sub(1);
-        let wait = pause(&self.spec.policy, self.s.budget.charged.max(again), self.e.entropy).max(rest);
+        let wait = pause(
+            &self.spec.policy.backoff,
+            self.s.budget.charged.max(again),
+            self.e.entropy,
+        )
+        .max(rest);
         if wait.0 == 0 {
             return true;
         }
         let until = self.e.at.after(wait);
         let mut reasons = reasons;
-        let left = self.spec.policy.retries.saturating_sub(self.s.budget.charged);
+        let left = self.spec.policy.failure.retries.saturating_sub(self.s.budget.charged);
         let text = format!(
             "restarting in {:.1} s (attempt {}, retries left: {left})",
             wait.0 as f64 / 1000.0,

@@ -68,12 +68,7 @@ impl Deciding<'_> {
     /// Restarts right after a step was proven, when a restart costs only its start. Returns true if it does.
     pub(super) fn is_restarted_for_memory(&mut self) -> bool {
         let p = &self.spec.policy;
-        let wanted = p.restart_for_memory
-            && p.recovery
-            && p.prove
-            && !p.observe
-            && self.s.mode == RunMode::Running
-            && !self.s.is_held();
+        let wanted = p.restart_for_memory && p.recovers() && self.s.mode == RunMode::Running && !self.s.is_held();
         let (Some(mark), Some(a), true) = (self.s.progress.mark, self.s.live(), wanted) else {
             return false;
         };

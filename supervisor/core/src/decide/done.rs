@@ -43,7 +43,7 @@ impl Deciding<'_> {
         };
         let since = self.e.at.since(a.training.last_progress);
         let still = self.e.at.since(a.training.last_active);
-        let limit = STAY.0.min(self.spec.policy.stall_minimum.0);
+        let limit = STAY.0.min(self.spec.policy.stall.minimum.0);
         if since.0 < limit || still < STILL || self.save_in_progress() {
             return false;
         }

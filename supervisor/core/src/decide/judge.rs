@@ -82,7 +82,7 @@ impl Deciding<'_> {
     pub(super) fn rule_for(&self, d: &Diagnosis) -> PolicyRule {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
         let policy = &self.spec.policy;
-        rule(&policy.rules, &policy.lines, &class, d.action)
+        rule(&policy.failure.rules, &policy.failure.lines, &class, d.action)
     }
 
     /// The cause of an attempt's end, with the user's answer to such a failure.
@@ -90,7 +90,7 @@ impl Deciding<'_> {
         let mut d = diagnose(a);
         let answer = self.rule_for(&d).answer;
         d.answer = (answer != d.action).then_some(answer);
-        d.advice = said_of(&self.spec.policy.lines, &d.class, |line| line.advice.clone());
+        d.advice = said_of(&self.spec.policy.failure.lines, &d.class, |line| line.advice.clone());
         d
     }
 
@@ -107,7 +107,7 @@ impl Deciding<'_> {
         self.spec.root.is_none()
             && a.launch
                 .launched
-                .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
+                .is_some_and(|t| until.since(t) >= self.spec.policy.stall.minimum)
     }
 
     /// The step of the last attempt, if it is beyond all earlier ones in a run where none can be proven; recorded once.
@@ -133,7 +133,7 @@ impl Deciding<'_> {
         let before: Vec<&PastFailure> = before.filter(|f| place(&f.diagnosis) == place(d)).collect();
         let same = before.len();
         let last = self.s.budget.failures.last().filter(alike);
-        let may_step_back = self.s.budget.step_backs < self.spec.policy.step_backs && self.has_older(from);
+        let may_step_back = self.s.budget.step_backs < self.spec.policy.failure.step_backs && self.has_older(from);
         // What follows the training does not fail because of the step that it ended with.
         let is_tail = self.spec.has_tail && last_step(&self.s, self.spec).is_some_and(|last| from >= Some(last));
         FailureContext {
@@ -161,7 +161,7 @@ impl Deciding<'_> {
             return self.s.budget.step_backs;
         };
         let reason = match verdict {
-            _ if !self.spec.policy.prove => return self.s.budget.step_backs,
+            _ if !self.spec.policy.proof.is_on => return self.s.budget.step_backs,
             FailureResponse::FallBack if a.training.step.is_none() => Reason::new(
                 "failed_to_load",
                 format!("{ckpt} is whole by our proof, but the trainer could not load it"),
@@ -218,7 +218,7 @@ impl Deciding<'_> {
         }
         format!(
             "the attempt proved no new step: {charged} in a row, retries {}",
-            self.spec.policy.retries
+            self.spec.policy.failure.retries
         )
     }
 

@@ -6,7 +6,7 @@ use crate::id::Step;
 use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, NoticeKind, RunOutcome};
 use crate::observe::numbers::{MetricValue, TrainingMetric};
-use crate::spec::ResumeCheck;
+use crate::spec::policy::ResumeCheck;
 use crate::state::{Attempt, EndCause, RunMode};
 
 const ENOUGH: usize = 16;
@@ -77,7 +77,7 @@ impl Deciding<'_> {
         let reason = Reason::new(what.code(), text.clone());
         self.notice(what, text.clone(), reason.clone());
         let ends = what == NoticeKind::ResumeJump && self.spec.policy.resume_check == ResumeCheck::Stop;
-        if ends && self.s.mode == RunMode::Running && !self.spec.policy.observe {
+        if ends && self.s.mode == RunMode::Running && !self.spec.policy.start.observe {
             self.stop(AfterStop::Diagnose, false, vec![reason]);
         }
     }

@@ -123,7 +123,7 @@ impl Deciding<'_> {
     fn guards_finite(&self) -> bool {
         let p = &self.spec.policy;
         let keeps = self.spec.saves.is_steps() && self.spec.least_kept().is_some();
-        keeps && p.recovery && p.prove && !p.observe && self.s.mode == RunMode::Running
+        keeps && p.recovers() && self.s.mode == RunMode::Running
     }
 
     /// Stops the attempt if the trainer would delete the newest finite step after one or two more saves.
@@ -139,7 +139,7 @@ impl Deciding<'_> {
             .spec
             .least_kept()
             .unwrap_or(u32::MAX)
-            .saturating_add(self.spec.policy.keep_raise);
+            .saturating_add(self.spec.policy.retention.keep_raise);
         if newer.saturating_add(2) < trainers as usize {
             return;
         }
@@ -240,7 +240,7 @@ impl Deciding<'_> {
     /// The last step, if this run saved it and its weights are checked.
     fn checked_at_the_end(&self, last: Step) -> Option<CkptId> {
         let p = &self.spec.policy;
-        let checks = p.recovery && p.prove && !p.observe && self.spec.saves.is_steps();
+        let checks = p.recovers() && self.spec.saves.is_steps();
         let (step, ckpt) = self.s.sound_steps().into_iter().next()?;
         // A run that is found finished was looked at when it ended.
         let is_ours = self.s.attempt.is_some() && self.s.progress.finished != Some(step);
@@ -317,9 +317,15 @@ impl Deciding<'_> {
     fn is_to_go_back(&self) -> bool {
         let p = &self.spec.policy;
         let class = CLASS.into();
-        let answer = rule(&p.rules, &p.lines, &class, crate::diagnosis::action(&class)).answer;
-        let wanted = answer == FailureAction::FallBack && p.recovery && p.prove && !p.observe;
-        wanted && !self.s.went_back && self.s.budget.step_backs < p.step_backs
+        let answer = rule(
+            &p.failure.rules,
+            &p.failure.lines,
+            &class,
+            crate::diagnosis::action(&class),
+        )
+        .answer;
+        let wanted = answer == FailureAction::FallBack && p.recovers();
+        wanted && !self.s.went_back && self.s.budget.step_backs < p.failure.step_backs
     }
 
     fn newer_odd(&self, above: Step) -> Vec<CkptId> {

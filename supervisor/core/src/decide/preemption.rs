@@ -24,7 +24,7 @@ const LAST_ACTS: Ms = Ms::secs(5);
 
 impl Deciding<'_> {
     pub(super) fn on_allocation(&mut self, left: Option<Ms>) {
-        let Some(left) = left.filter(|_| !self.s.is_to_stop() && !self.spec.policy.observe) else {
+        let Some(left) = left.filter(|_| !self.s.is_to_stop() && !self.spec.policy.start.observe) else {
             return;
         };
         let lead = Ms(self.spec.last_grace().0.saturating_add(LEAD.0));
@@ -64,14 +64,14 @@ impl Deciding<'_> {
     pub(super) fn drain_until(&self) -> Tick {
         let p = &self.spec.policy;
         let Some(usable) = self.usable() else {
-            return self.e.at.after(p.save_grace);
+            return self.e.at.after(p.grace.save);
         };
         let save = Ms(usable.0 - self.spec.last_grace().0.min(usable.0 / 2));
         // The machine would do nothing else until then.
         self.e.at.after(if self.hands_back() {
             save
         } else {
-            save.min(p.save_grace)
+            save.min(p.grace.save)
         })
     }
 

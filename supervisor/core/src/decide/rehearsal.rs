@@ -8,7 +8,7 @@ use crate::state::RunState;
 /// term if it could not be tried.
 #[must_use]
 pub(super) fn is_due(s: &RunState, spec: &RunSpec) -> bool {
-    let relaunches = spec.policy.recovery && !spec.policy.observe;
+    let relaunches = spec.policy.start.recovery && !spec.policy.start.observe;
     let is_known = s.rehearsal.as_ref().is_some_and(|r| {
         let same = r.config == spec.config_hash && r.version == spec.trainer_version;
         same && (r.term == s.term || !matches!(r.result, RehearsalResult::Unknown { .. }))

@@ -25,7 +25,7 @@ impl Deciding<'_> {
 
     /// Chooses an older step if reading all bytes showed that this one is damaged, unless the operator named it.
     pub(super) fn leaves_what_was_to_be_cut(&mut self, found: &Reason) -> bool {
-        let asked = self.spec.policy.from.is_some() || matches!(self.spec.resume, ResumeIntent::Path { .. });
+        let asked = self.spec.policy.start.from.is_some() || matches!(self.spec.resume, ResumeIntent::Path { .. });
         let Some(ckpt) = self.s.disk.cutting.as_ref().map(|cut| cut.ckpt.clone()) else {
             return false;
         };

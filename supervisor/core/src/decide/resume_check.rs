@@ -16,7 +16,7 @@ use crate::state::{RESUMED_ELSEWHERE, RunMode};
 
 impl Deciding<'_> {
     pub(super) fn on_progress(&mut self) {
-        if !matches!(self.s.mode, RunMode::Running) || self.spec.policy.observe {
+        if !matches!(self.s.mode, RunMode::Running) || self.spec.policy.start.observe {
             return;
         }
         let (Some(from), Some(every)) = (self.resumed_from(), save_interval(&self.s, self.spec)) else {
@@ -25,7 +25,7 @@ impl Deciding<'_> {
         let Some(step) = self.s.attempt.as_ref().and_then(|a| a.training.step) else {
             return;
         };
-        if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
+        if step.0.saturating_add(every) <= from.0 && self.spec.policy.proof.is_on {
             let text = format!("the trainer printed step {step}, but it was to resume from {from}: it did not resume");
             self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }
@@ -38,7 +38,7 @@ impl Deciding<'_> {
         if matches!(means, RuleKind::Step | RuleKind::Bar) {
             return self.on_first_record(means, sighting);
         }
-        if self.spec.policy.observe || !self.spec.policy.prove {
+        if self.spec.policy.start.observe || !self.spec.policy.proof.is_on {
             return;
         }
         if *means == RuleKind::ResumePath
@@ -111,7 +111,7 @@ impl Deciding<'_> {
         let every = save_interval(&self.s, self.spec);
         let is_behind =
             what == NoticeKind::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
-        if is_behind && self.spec.policy.prove && !self.spec.policy.observe {
+        if is_behind && self.spec.policy.proof.is_on && !self.spec.policy.start.observe {
             let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");
             self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }

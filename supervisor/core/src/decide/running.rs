@@ -14,7 +14,7 @@ impl Deciding<'_> {
         if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) {
             return;
         }
-        if self.spec.policy.observe || status.is_success() || self.s.is_held() {
+        if self.spec.policy.start.observe || status.is_success() || self.s.is_held() {
             return;
         }
         let then = match &self.s.mode {
@@ -48,7 +48,7 @@ impl Deciding<'_> {
     /// Stops a script that starts something else, or without our words, before its first save. What it does besides the
     /// running training ends nothing.
     pub(super) fn on_script(&mut self, news: &ScriptNews) {
-        if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) || self.spec.policy.observe {
+        if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) || self.spec.policy.start.observe {
             return;
         }
         let reason = match news {
@@ -93,7 +93,7 @@ impl Deciding<'_> {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
             return self.stop(AfterStop::Stopped, true, vec![reason]);
         }
-        let watched = self.spec.policy.prove && self.spec.policy.recovery && !self.spec.policy.observe;
+        let watched = self.spec.policy.recovers();
         if let Some(text) = went_back(&self.s, self.spec).filter(|_| watched) {
             return self.stop(AfterStop::Choose, false, vec![Reason::new("went_back", text)]);
         }

@@ -11,7 +11,7 @@ use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, Decision, JournalRecord};
 use crate::observe::activity::ActivitySample;
 use crate::observe::durations::DurationKind;
-use crate::spec::HardLimit;
+use crate::spec::policy::HardLimit;
 use crate::state::{Attempt, RunMode, STALLED};
 
 const STALL_CHECK: Ms = Ms::secs(10);
@@ -43,12 +43,12 @@ impl Deciding<'_> {
         if self.s.live().is_none_or(|a| a.launch.workers.is_empty()) || self.s.is_held() {
             return;
         }
-        if !self.spec.policy.observe && self.end_what_stays() {
+        if !self.spec.policy.start.observe && self.end_what_stays() {
             return;
         }
         let Some(a) = self.s.live() else { return };
         // It said so itself: to wait for what it still cleans up could take hours.
-        let failed = a.output.failed.filter(|_| !self.spec.policy.observe);
+        let failed = a.output.failed.filter(|_| !self.spec.policy.start.observe);
         if let Some(since) = failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
             let text = format!(
                 "the trainer said {} s ago that it failed, and has not ended",
@@ -87,7 +87,7 @@ impl Deciding<'_> {
         } else {
             return;
         };
-        if !self.spec.policy.observe || !a.training.pace.told {
+        if !self.spec.policy.start.observe || !a.training.pace.told {
             self.push(JournalRecord::Fact(self.e.clone()));
         }
         self.stalled(text);
@@ -122,7 +122,7 @@ impl Deciding<'_> {
 
     /// Returns true during an in-process restart, which may take as long as a start, however often it is announced.
     fn is_healing(&self, a: &Attempt) -> bool {
-        let limit = || self.spec.policy.stall_startup.max(self.learnt(DurationKind::Startup));
+        let limit = || self.spec.policy.stall.startup.max(self.learnt(DurationKind::Startup));
         a.training
             .pace
             .heals
@@ -139,7 +139,7 @@ impl Deciding<'_> {
 
     /// Returns true if a save has incomplete files and is within its time limit, whatever the output says.
     fn may_save(&self, a: &Attempt) -> bool {
-        self.save_in_progress() && self.waited(a) < self.soon_limit(a).max(self.spec.policy.stall_save)
+        self.save_in_progress() && self.waited(a) < self.soon_limit(a).max(self.spec.policy.stall.save)
     }
 
     /// Judges by the whole process tree if nothing is known about the ranks: too many of them, or a guard of an older
@@ -163,7 +163,7 @@ impl Deciding<'_> {
                 still.0 / 1000
             );
             self.stalled(text);
-        } else if waited.0 < limit.0.saturating_add(STALL_CHECK.0) && !self.spec.policy.observe {
+        } else if waited.0 < limit.0.saturating_add(STALL_CHECK.0) && !self.spec.policy.start.observe {
             let until = match self.hard_limit(a) {
                 Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
@@ -190,7 +190,7 @@ impl Deciding<'_> {
             ));
         }
         let reason = Reason::new(STALLED, text.clone());
-        if !self.spec.policy.observe {
+        if !self.spec.policy.start.observe {
             return self.stop(AfterStop::Diagnose, false, vec![reason]);
         }
         if self.s.live().is_some_and(|a| !a.training.pace.told) {
@@ -201,7 +201,7 @@ impl Deciding<'_> {
 
     /// Returns true if no line of the command shows a step, so that nothing is known of its progress.
     fn is_unwatched(&self, a: &Attempt) -> bool {
-        let wanted = if self.spec.policy.progress.is_some() {
+        let wanted = if self.spec.policy.stall.progress.is_some() {
             1
         } else {
             GUESSED
@@ -211,10 +211,10 @@ impl Deciding<'_> {
 
     fn tell_unwatched(&mut self) {
         let Some(a) = self.s.live() else { return };
-        if a.training.pace.told || self.e.at.since(a.training.last_progress) < self.spec.policy.stall_startup {
+        if a.training.pace.told || self.e.at.since(a.training.last_progress) < self.spec.policy.stall.startup {
             return;
         }
-        let lines = match self.spec.policy.progress {
+        let lines = match self.spec.policy.stall.progress {
             Some(_) => "no line matches `progress`",
             None => "no lines that tell steps were seen",
         };
@@ -229,7 +229,7 @@ impl Deciding<'_> {
     /// The longest time that a phase should take, by what the run has shown, with the stall factor.
     fn learnt(&self, clock: DurationKind) -> Ms {
         let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
-        Ms((high.0 as f64 * self.spec.policy.stall_factor) as u64)
+        Ms((high.0 as f64 * self.spec.policy.stall.factor) as u64)
     }
 
     fn soon_limit(&self, a: &Attempt) -> Ms {
@@ -237,26 +237,26 @@ impl Deciding<'_> {
         let learnt = |clock| self.learnt(clock);
         let clock = a.training.pace.clock(a.training.phase);
         match clock {
-            DurationKind::Startup => p.stall_startup.max(learnt(clock)),
-            DurationKind::Save => p.stall_save.max(learnt(clock)),
+            DurationKind::Startup => p.stall.startup.max(learnt(clock)),
+            DurationKind::Save => p.stall.save.max(learnt(clock)),
             // If no validation has ended yet, there is no measured time for it.
             DurationKind::Validate if self.s.clocks.of(clock).is_none() => {
-                p.stall_startup.max(p.stall_minimum).max(learnt(DurationKind::Step))
+                p.stall.startup.max(p.stall.minimum).max(learnt(DurationKind::Step))
             }
-            DurationKind::FirstStep => p.stall_minimum.max(learnt(clock)).max(learnt(DurationKind::Step)),
-            DurationKind::Step | DurationKind::Validate | DurationKind::Exit => p.stall_minimum.max(learnt(clock)),
+            DurationKind::FirstStep => p.stall.minimum.max(learnt(clock)).max(learnt(DurationKind::Step)),
+            DurationKind::Step | DurationKind::Validate | DurationKind::Exit => p.stall.minimum.max(learnt(clock)),
         }
     }
 
     fn hard_limit(&self, a: &Attempt) -> Option<Ms> {
-        let limit = match self.spec.policy.stall_hard {
+        let limit = match self.spec.policy.stall.hard {
             HardLimit::Never => return None,
             HardLimit::After(limit) => limit,
             HardLimit::Auto => HARD.max(Ms(self.s.clocks.longest_gap().0.saturating_mul(HARD_FACTOR))),
         };
         let clock = a.training.pace.clock(a.training.phase);
         let guessed =
-            self.spec.root.is_none() && self.spec.policy.progress.is_none() && a.training.pace.steps < TRUSTED;
+            self.spec.root.is_none() && self.spec.policy.stall.progress.is_none() && a.training.pace.steps < TRUSTED;
         let more = if guessed || self.s.clocks.of(clock).is_none() {
             NEVER_ENDED
         } else {

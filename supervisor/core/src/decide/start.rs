@@ -121,14 +121,14 @@ impl Deciding<'_> {
             let is_waiting = self.s.progress.mark.is_some_and(|m| self.is_unproven(m));
             let reason = Reason::new("proven", format!("whole ({})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
-            if self.s.live().is_some() && depth < self.spec.policy.depth && !is_waiting {
+            if self.s.live().is_some() && depth < self.spec.policy.proof.depth && !is_waiting {
                 self.wake(TimerKey::ProveDue, PROVE_AFTER);
             }
         }
     }
 
     fn is_unproven(&self, step: Step) -> bool {
-        self.spec.policy.depth > Depth::Structure && self.s.disk.read < Some(step)
+        self.spec.policy.proof.depth > Depth::Structure && self.s.disk.read < Some(step)
     }
 
     /// A step that was proven in the background need not be read again when it is needed.
@@ -136,7 +136,7 @@ impl Deciding<'_> {
         if matches!(self.s.mode, RunMode::Running) {
             let whole = scan_width(&self.s, self.spec);
             self.ask(WorldQuery::Scan {
-                depth: self.spec.policy.depth,
+                depth: self.spec.policy.proof.depth,
                 whole,
             });
             // What is saved meanwhile is proven with the next one.

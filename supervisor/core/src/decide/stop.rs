@@ -24,7 +24,7 @@ impl Deciding<'_> {
             self.act(ActKind::Signal { signal: 15 }, reasons);
             let grace = match then {
                 AfterStop::Stopped => self.spec.last_grace(),
-                _ => self.spec.policy.stop_grace,
+                _ => self.spec.policy.grace.stop,
             };
             self.wake(TimerKey::KillDue, self.within(grace));
         } else {
@@ -82,7 +82,7 @@ impl Deciding<'_> {
             .attempt
             .as_ref()
             .is_some_and(|a| a.training.phase == TrainerPhase::Save);
-        if self.spec.root.is_none() || self.s.context.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
+        if self.spec.root.is_none() || self.s.context.io_stalled.is_some() || self.spec.policy.grace.save.0 == 0 {
             return self.stop(AfterStop::Stopped, true, vec![reason]);
         }
         let until = self.drain_until();
@@ -146,7 +146,7 @@ impl Deciding<'_> {
     /// that does not answer soon does not delay a stop.
     fn last_look(&mut self) {
         let can_look = self.spec.root.is_some()
-            && self.spec.policy.recovery
+            && self.spec.policy.start.recovery
             && self.s.context.io_stalled.is_none()
             && matches!(self.s.mode, RunMode::Stopping { .. });
         if !can_look {

@@ -10,7 +10,8 @@ use crate::event::ScanReport;
 use crate::id::Step;
 use crate::journal::reason::Reason;
 use crate::journal::record::{DiskEdit, RunOutcome};
-use crate::spec::{DegradedPolicy, RunSpec};
+use crate::spec::RunSpec;
+use crate::spec::policy::DegradedPolicy;
 use crate::state::RunState;
 
 /// The newest step with proven contents, or the requested one.

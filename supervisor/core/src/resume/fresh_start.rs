@@ -13,7 +13,7 @@ use crate::state::RunState;
 const KEPT: usize = 4;
 
 pub(super) fn fresh_by_wish(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
-    let (code, text) = if spec.policy.fresh {
+    let (code, text) = if spec.policy.start.fresh {
         ("fresh_asked", "a fresh start was asked for (--fresh)")
     } else {
         (
@@ -69,7 +69,7 @@ pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut 
             reasons.insert(0, Reason::new("empty_root", text));
             return fresh(s, scan, false, true, reasons);
         }
-        if spec.policy.allow_fresh {
+        if spec.policy.start.allow_fresh {
             let text = "no step is provable, and --allow-fresh was given: starting from nothing";
             reasons.insert(0, Reason::new("fresh_allowed", text));
             return fresh(s, scan, true, true, reasons);

@@ -92,7 +92,7 @@ pub(crate) struct GenerationCopy {
 /// The live set, if it is proven and no generation holds it yet.
 pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
     let p = &spec.policy;
-    let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
+    let wanted = p.protect.enabled && p.recovers() && spec.saves.is_in_place();
     if !wanted || s.requests.care.is_none() || s.care_is_unfinished() || s.is_keeping() {
         return None;
     }
@@ -123,12 +123,7 @@ pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
 /// Surplus generations, oldest first: only if enough newer ones are whole, and never the resume point.
 pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
-    let Some(scan) = s
-        .disk
-        .scan
-        .as_ref()
-        .filter(|_| p.protect.enabled && p.prove && p.recovery && !p.observe)
-    else {
+    let Some(scan) = s.disk.scan.as_ref().filter(|_| p.protect.enabled && p.recovers()) else {
         return Vec::new();
     };
     let is_good = |c: &&CheckpointSummary| {
@@ -140,7 +135,11 @@ pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let began = s.requests.care.as_ref().and_then(|c| c.step);
     let mut good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
     // If saves come faster than they can be proven in full, keep the newest fully proven one too.
-    if let Some(at) = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep) {
+    if let Some(at) = good
+        .iter()
+        .position(|c| c.is_proven(p.proof.depth))
+        .filter(|at| *at >= keep)
+    {
         good.remove(at);
     }
     // Two copies of one step are one generation: a step saved twice must not push out the ones before it.

@@ -24,7 +24,7 @@ pub fn prune(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     out.reverse();
     // While workers run, the trainer's own raised number leaves some slack, so several small deletions are made
     // together.
-    let together = if s.live().is_some() && spec.keep >= Some(MANY) && spec.policy.keep_raise > 1 {
+    let together = if s.live().is_some() && spec.keep >= Some(MANY) && spec.policy.retention.keep_raise > 1 {
         2
     } else {
         1
@@ -61,7 +61,7 @@ impl Surplus {
     fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
         let failed = s.disk.prune_failed.is_some() && s.disk.prune_failed == s.progress.mark;
-        if !p.prune || !p.prove || !p.recovery || p.observe || failed {
+        if !p.retention.prune || !p.recovers() || failed {
             return None;
         }
         match spec.keeps_by_role() {
@@ -83,7 +83,7 @@ impl Surplus {
         let sound = || whole().filter(|c| !doubtful(c));
         // Steps that were only checked for structure do not replace proven ones: two proven steps stay, and all above
         // them.
-        let proven = sound().filter(|c| c.is_proven(p.depth)).nth(1);
+        let proven = sound().filter(|c| c.is_proven(p.proof.depth)).nth(1);
         let below = sound()
             .nth(kept - 1)
             .zip(proven)
@@ -94,7 +94,7 @@ impl Surplus {
         // Once two newer steps are proven, the attempt's start is no longer needed.
         let is_above = |c: &CheckpointSummary| below.is_some_and(|below| c.step < below);
         // At most this many steps wait for a check of their weights; beyond that the two newest of all stay.
-        let most = keep.saturating_add(p.keep_raise) as usize;
+        let most = keep.saturating_add(p.retention.keep_raise) as usize;
         let (waiting, has_sound) = (whole().filter(|c| doubtful(c)).count(), sound().next().is_some());
         let spoilt = |c: &CheckpointSummary| waiting > most && doubtful(c) && has_sound && Some(c.step) != resume;
         let steps = ours()

@@ -8,7 +8,8 @@ use crate::event::{ScanReport, TrackerState};
 use crate::journal::reason::Reason;
 use crate::journal::record::{DiskEdit, RunOutcome, StartPoint};
 use crate::resume::generations::arranged;
-use crate::spec::{DegradedPolicy, RunSpec};
+use crate::spec::RunSpec;
+use crate::spec::policy::DegradedPolicy;
 use crate::state::RunState;
 use std::collections::BTreeMap;
 
@@ -53,11 +54,11 @@ pub(super) fn from_loaded(
         return ResumeChoice::Refuse { outcome, reasons };
     }
     if let Some(mark) = s.progress.mark.filter(|m| c.step < *m && !care)
-        && s.budget.step_backs > spec.policy.step_backs
+        && s.budget.step_backs > spec.policy.failure.step_backs
     {
         let why = format!(
             "stepping back from {mark} to {} would be step-back {} (limit {})",
-            c.step, s.budget.step_backs, spec.policy.step_backs
+            c.step, s.budget.step_backs, spec.policy.failure.step_backs
         );
         reasons.insert(0, Reason::new("too_many_step_backs", why.clone()));
         return ResumeChoice::Refuse {

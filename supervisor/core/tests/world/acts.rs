@@ -150,7 +150,7 @@ impl World {
             self.note(Err(text));
         }
         if let StartPoint::Step { ckpt, pins, .. } = &order.from
-            && self.spec.policy.prove
+            && self.spec.policy.proof.is_on
         {
             if self.disk.pins(ckpt) != Some(*pins) {
                 return Err(ActError {
@@ -179,7 +179,7 @@ impl World {
                     "{ckpt} imports what nobody vouched for, and it is launched"
                 )));
             }
-            let hidden = self.spec.policy.depth == Depth::Structure && truth == Truth::Rotten;
+            let hidden = self.spec.policy.proof.depth == Depth::Structure && truth == Truth::Rotten;
             let in_part =
                 truth == Truth::NoOptimizer && order.lost.contains(&supervise_core::checkpoint::StateKind::Optimizer);
             if !truth.is_good() && !in_part && !hidden && truth != Truth::Unreadable {
@@ -201,7 +201,7 @@ impl World {
         self.soon(self.habits.startup, Due::Trainer(order.attempt, Tr::Up));
         if !self.alive {
             self.leash += 1;
-            let grace = self.spec.policy.orphan_grace.0;
+            let grace = self.spec.policy.grace.orphan.0;
             self.soon(grace, Due::OrphanGrace(self.leash));
         }
         Ok(ActOutput::Launched {

@@ -5,9 +5,10 @@ use serde_json::Map;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
+use supervise_core::spec::policy::{BackoffPolicy, DegradedPolicy, HardLimit, Policy, ProofPolicy, ResumeCheck};
 use supervise_core::spec::{
-    DegradedPolicy, GangSpec, HardLimit, InPlaceSpec, LauncherKind, Numbering, Policy, ResumeCheck, ResumeIntent,
-    RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    GangSpec, InPlaceSpec, LauncherKind, Numbering, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy,
+    TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -132,9 +133,15 @@ pub(crate) fn spec() -> RunSpec {
         resume: ResumeIntent::Auto,
         keep: None,
         policy: Policy {
-            backoff_jitter: 0.0,
+            backoff: BackoffPolicy {
+                jitter: 0.0,
+                ..BackoffPolicy::default()
+            },
             // Fewer scans to read in the golden files; `depth=full` where the proof is what a script is about.
-            depth: Depth::Structure,
+            proof: ProofPolicy {
+                depth: Depth::Structure,
+                ..ProofPolicy::default()
+            },
             ..Policy::default()
         },
         not_restored: Vec::new(),
@@ -244,26 +251,26 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
     let count = number.and_then(|n| u32::try_from(n).ok());
     let time = span(value).map(Ms);
     match key {
-        "retries" => p.retries = count?,
-        "step-backs" => p.step_backs = count?,
+        "retries" => p.failure.retries = count?,
+        "step-backs" => p.failure.step_backs = count?,
         "policy" => {
             let (class, word) = value.split_once(':')?;
             let action = supervise_core::rulebook::action::FailureAction::of_word(word)?;
-            p.rules.insert(class.to_owned(), action);
+            p.failure.rules.insert(class.to_owned(), action);
         }
         "resume-check" => p.resume_check = ResumeCheck::Stop,
-        "keep-raise" => p.keep_raise = count?,
-        "jitter" => p.backoff_jitter = value.parse().ok()?,
-        "depth" => p.depth = if value == "full" { Depth::Full } else { Depth::Structure },
-        "no-prove" => p.prove = false,
-        "no-recovery" => p.recovery = false,
-        "observe" => p.observe = true,
+        "keep-raise" => p.retention.keep_raise = count?,
+        "jitter" => p.backoff.jitter = value.parse().ok()?,
+        "depth" => p.proof.depth = if value == "full" { Depth::Full } else { Depth::Structure },
+        "no-prove" => p.proof.is_on = false,
+        "no-recovery" => p.start.recovery = false,
+        "observe" => p.start.observe = true,
         "elastic" => p.elastic = true,
         "restart-for-memory" => p.restart_for_memory = true,
         "rehearse" => p.rehearse = true,
-        "allow-fresh" => p.allow_fresh = true,
-        "fresh" => p.fresh = true,
-        "from" => p.from = Some(Step(number?)),
+        "allow-fresh" => p.start.allow_fresh = true,
+        "fresh" => p.start.fresh = true,
+        "from" => p.start.from = Some(Step(number?)),
         "degraded" => {
             p.degraded = match value {
                 "never" => DegradedPolicy::Never,
@@ -272,19 +279,19 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
                 _ => DegradedPolicy::DataOrder,
             }
         }
-        "stop-grace" => p.stop_grace = time?,
-        "save-grace" => p.save_grace = time?,
-        "orphan-grace" => p.orphan_grace = time?,
-        "stall-startup" => p.stall_startup = time?,
-        "stall-minimum" => p.stall_minimum = time?,
-        "stall-save" => p.stall_save = time?,
+        "stop-grace" => p.grace.stop = time?,
+        "save-grace" => p.grace.save = time?,
+        "orphan-grace" => p.grace.orphan = time?,
+        "stall-startup" => p.stall.startup = time?,
+        "stall-minimum" => p.stall.minimum = time?,
+        "stall-save" => p.stall.save = time?,
         "stall-hard" => {
-            p.stall_hard = match value {
+            p.stall.hard = match value {
                 "never" => HardLimit::Never,
                 _ => HardLimit::After(time?),
             }
         }
-        "progress" => p.progress = Some(value.to_owned()),
+        "progress" => p.stall.progress = Some(value.to_owned()),
         "scan-interval" => p.scan_interval = time?,
         _ => return None,
     }

@@ -227,7 +227,10 @@ impl World {
         if self.spec.saves.is_steps() {
             self.disk.tracker = TrackerState::Step(Step(n));
         }
-        let keep = self.spec.keep.map(|k| (k + self.spec.policy.keep_raise) as usize);
+        let keep = self
+            .spec
+            .keep
+            .map(|k| (k + self.spec.policy.retention.keep_raise) as usize);
         if let Some(p) = self.proc.as_mut() {
             p.saves.push(n);
             if let Some(keep) = keep

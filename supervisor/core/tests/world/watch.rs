@@ -114,12 +114,12 @@ impl Watch {
 
     /// After an event: budgets and pending acts.
     pub(crate) fn after_event(&self, s: &RunState, spec: &RunSpec) -> Result<(), String> {
-        check(s.budget.charged <= spec.policy.retries + 1, 3, || {
+        check(s.budget.charged <= spec.policy.failure.retries + 1, 3, || {
             format!("{} attempts were charged", s.budget.charged)
         })?;
         let killed = self.killed || !matches!(s.mode, RunMode::Stopping { gently: false, .. });
         check(killed, 5, || "a stop at once that kills nothing".to_owned())?;
-        let over = s.budget.charged > spec.policy.retries;
+        let over = s.budget.charged > spec.policy.failure.retries;
         check(!over || s.mode == RunMode::Finished, 3, || {
             "the budget is used up, and it goes on".to_owned()
         })?;
@@ -142,7 +142,7 @@ impl Watch {
         // A machine that is taken away sets its own time.
         let wish = s.requests.stop.as_ref().filter(|w| w.hand_back);
         let taken = wish.and_then(|w| Some(w.until?.since(w.at).0));
-        let grace = taken.unwrap_or(spec.policy.save_grace.0) + 1000;
+        let grace = taken.unwrap_or(spec.policy.grace.save.0) + 1000;
         check(self.draining.is_none_or(|t| now <= t + grace), 5, || {
             "a save delays a stop for too long".to_owned()
         })?;
@@ -171,13 +171,13 @@ fn may_decide(s: &RunState, spec: &RunSpec, what: &Decision) -> Result<(), Strin
     if order.from != StartPoint::Fresh || s.progress.mark.is_none() {
         return Ok(());
     }
-    let wish = spec.policy.fresh || spec.resume == ResumeIntent::Disabled;
+    let wish = spec.policy.start.fresh || spec.resume == ResumeIntent::Disabled;
     let unfinished = s
         .requests
         .care
         .as_ref()
         .is_some_and(|c| c.cleared && s.attempts < c.attempt);
-    check(*care && (wish || unfinished) || !spec.policy.prove, 2, || {
+    check(*care && (wish || unfinished) || !spec.policy.proof.is_on, 2, || {
         format!("from nothing, although {:?} was proven", s.progress.mark)
     })
 }
@@ -195,7 +195,7 @@ fn may_launch(s: &RunState, spec: &RunSpec, order: &LaunchOrder) -> Result<(), S
         .any(|a| matches!(a.kind, ActKind::Launch(_) | ActKind::Arrange(_)));
     check(!pending, 7, || "two launches are pending".to_owned())?;
     if let StartPoint::Step { ckpt, .. } = &order.from
-        && spec.policy.prove
+        && spec.policy.proof.is_on
     {
         let c = s
             .disk
@@ -245,7 +245,7 @@ fn may_arrange(s: &RunState, edits: &[DiskEdit]) -> Result<(), String> {
 /// 6: never the newest two whole steps, the resume point only below two of them, never what an older run left.
 fn may_prune(s: &RunState, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
     // A proof of the structure cannot see it.
-    let hidden = spec.policy.depth == Depth::Structure;
+    let hidden = spec.policy.proof.depth == Depth::Structure;
     let good: Vec<(u64, &CkptId)> = disk
         .steps
         .iter()

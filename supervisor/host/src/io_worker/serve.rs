@@ -298,7 +298,7 @@ impl IoService {
         match ask {
             IoQuestion::Scan { depth, whole, thorough } => {
                 let mut told = Instant::now();
-                let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let rate = self.spec.as_ref().map_or(0, |s| s.policy.proof.background_rate);
                 let mut limit = RateLimit::new(if thorough { 0 } else { rate });
                 let mut working = |bytes| {
                     limit.hold(bytes, another_question_waits);
@@ -349,7 +349,7 @@ impl IoService {
                 Ok(IoAnswer::Pins(pins))
             }
             IoQuestion::Finite { ckpt, thorough } => {
-                let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let rate = self.spec.as_ref().map_or(0, |s| s.policy.proof.background_rate);
                 let rate = if thorough { 0 } else { rate };
                 let (mut limit, mut told) = (RateLimit::new(rate), Instant::now());
                 let mut working = |bytes| {
@@ -371,7 +371,7 @@ impl IoService {
                     .perform(&edits, &by, records.as_ref(), &mut telling(id))
                     .map(|()| IoAnswer::Done),
                 None => {
-                    let memory = self.spec.as_ref().map_or(0, |s| s.policy.memory);
+                    let memory = self.spec.as_ref().map_or(0, |s| s.policy.proof.memory);
                     let mut cutter = Cutter {
                         root: &root,
                         prover,

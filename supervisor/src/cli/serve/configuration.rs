@@ -56,7 +56,12 @@ pub(super) async fn config(
     let spec = site.runs.spec(&id);
     let policy = spec.map(|spec| {
         let p = &spec.policy;
-        PolicyView::of(&p.rules, &p.lines, p.retries, p.step_backs)
+        PolicyView::of(
+            &p.failure.rules,
+            &p.failure.lines,
+            p.failure.retries,
+            p.failure.step_backs,
+        )
     });
     let view = ConfigPage {
         run: &id,

@@ -23,8 +23,11 @@ pub(super) async fn resume(State(site): SiteState, Path(id): Path<String>) -> Re
     let policy = site.runs.spec(&id).map(|spec| spec.policy.clone());
     // Keep options meant for every start, but not the resume point of one start.
     let options = policy.iter().flat_map(|p| {
-        let unrecovered = !p.recovery && !p.off_by_command;
-        [p.observe.then_some("--observe"), unrecovered.then_some("--no-recovery")]
+        let unrecovered = !p.start.recovery && !p.start.off_by_command;
+        [
+            p.start.observe.then_some("--observe"),
+            unrecovered.then_some("--no-recovery"),
+        ]
     });
     let options: Vec<&str> = options.flatten().collect();
     let view = ResumePage {

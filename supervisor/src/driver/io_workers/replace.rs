@@ -16,7 +16,7 @@ impl Driver {
             Err(e) => return self.without_work_io_worker(&e),
         };
         self.introduce();
-        self.scanning = None;
+        self.scans.running = None;
         let why = hopeless.clone().unwrap_or_else(|| old.end_words());
         let error = || ActError {
             what: why.clone(),
@@ -33,7 +33,7 @@ impl Driver {
                     unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
                     ..ScanReport::default()
                 })),
-                IoPurpose::Scan => self.scan(self.spec.policy.depth, 2),
+                IoPurpose::Scan => self.scan(self.spec.policy.proof.depth, 2),
                 IoPurpose::Keep(_) => {}
                 IoPurpose::Act(act) | IoPurpose::Pins(act, _) => self.feed(EventKind::ActDone {
                     act,
@@ -65,7 +65,7 @@ impl Driver {
         let text = format!("the I/O worker died, and another one cannot be started now: {e}");
         let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
         self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
-        if self.state.live().is_none() && self.scanning.take().is_some() {
+        if self.state.live().is_none() && self.scans.running.take().is_some() {
             self.feed(EventKind::Checkpoints(ScanReport {
                 unreadable: Some(text),
                 ..ScanReport::default()

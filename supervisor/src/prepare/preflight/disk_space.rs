@@ -2,7 +2,7 @@
 
 use crate::render;
 use supervise_core::checkpoint::Finding;
-use supervise_core::spec::Policy;
+use supervise_core::spec::policy::Policy;
 use supervise_host::io_worker::SaveSpace;
 
 /// Bytes needed until the trainer deletes as much as it saves, if it retains `keep` steps.
@@ -14,7 +14,7 @@ fn needed_by(room: &SaveSpace, keep: u32) -> u64 {
 
 /// Reports whether the next saves fit, and keeps the user's number of retained steps if more would not fit.
 pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
-    if room.step == 0 || !policy.recovery {
+    if room.step == 0 || !policy.start.recovery {
         return Vec::new();
     }
     let (step, free) = (render::bytes(room.step), render::bytes(room.free));
@@ -27,8 +27,8 @@ pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mu
             _ => Finding::note("disk", told),
         }];
     };
-    let raise = if policy.prune && !policy.observe {
-        policy.keep_raise
+    let raise = if policy.retention.prune && !policy.start.observe {
+        policy.retention.keep_raise
     } else {
         0
     };
@@ -40,7 +40,7 @@ pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mu
             "no_room_to_raise",
             format!("the trainer's number of steps to keep stays at {keep}: {raise} more would take up to {needed}, and {free} are free; it deletes older steps before a newer one is proven"),
         ));
-        policy.keep_raise = 0;
+        policy.retention.keep_raise = 0;
         kept = keep;
     }
     let needed = render::bytes(needed_by(room, kept));
@@ -63,7 +63,7 @@ mod tests {
         let mut policy = Policy::default();
         let found = check(&room, keep, &mut policy);
         let words = found.iter().map(|f| format!("{}: {}", f.code, f.detail));
-        (words.collect(), policy.keep_raise)
+        (words.collect(), policy.retention.keep_raise)
     }
 
     #[test]

@@ -13,9 +13,11 @@ use supervise_core::id::{Ms, Step};
 use supervise_core::journal::record::FailureAction;
 use supervise_core::policy::Changes;
 use supervise_core::rulebook::failure_line::FailureLine;
-use supervise_core::spec::{
-    AcceptAhead, Assist, DegradedPolicy, GangSpec, HardLimit, LauncherKind, Policy, Protect, ResumeCheck,
+use supervise_core::spec::policy::{
+    BackoffPolicy, DegradedPolicy, FailurePolicy, GracePolicy, HardLimit, Policy, ProofPolicy, ResumeCheck,
+    RetentionPolicy, StallPolicy, StartPolicy,
 };
+use supervise_core::spec::{AcceptAhead, Assist, GangSpec, LauncherKind, Protect};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 
@@ -27,11 +29,14 @@ fn ms(d: Duration) -> Ms {
 pub(super) fn policy(s: &Settings, request: &PrepareRequest, out: &ReadOutput, call: &[String]) -> Policy {
     let said = of_settings(s);
     Policy {
-        fresh: request.fresh,
-        from: request.from.map(Step),
-        recovery: s.recovery && out.recovery,
-        off_by_command: s.recovery && !out.recovery,
-        observe: request.observe,
+        start: StartPolicy {
+            fresh: request.fresh,
+            from: request.from.map(Step),
+            recovery: s.recovery && out.recovery,
+            off_by_command: s.recovery && !out.recovery,
+            observe: request.observe,
+            ..said.start
+        },
         rehearse: s.rehearse && adapter(out.kind).rehearsed(call).is_some(),
         assist: Assist {
             deadline: s.deadline.or(request.ends).or_else(slurm_end),
@@ -43,33 +48,41 @@ pub(super) fn policy(s: &Settings, request: &PrepareRequest, out: &ReadOutput, c
 
 fn of_settings(s: &Settings) -> Policy {
     Policy {
-        retries: s.retries,
-        rules: rules(s),
-        lines: lines(s),
+        failure: FailurePolicy {
+            retries: s.retries,
+            step_backs: s.step_backs,
+            rules: rules(s),
+            lines: lines(s),
+        },
         resume_check: match s.resume_check {
             ResumeCheckChoice::Report => ResumeCheck::Report,
             ResumeCheckChoice::Stop => ResumeCheck::Stop,
         },
-        step_backs: s.step_backs,
         check_gpus: s.gang.check_gpus,
-        backoff_initial: ms(s.backoff.initial),
-        backoff_factor: s.backoff.factor,
-        backoff_max: ms(s.backoff.max),
-        backoff_jitter: s.backoff.jitter,
-        stop_grace: ms(s.grace.stop),
-        save_grace: ms(s.grace.save),
-        orphan_grace: ms(s.grace.orphan),
-        depth: match s.proof.depth {
-            ProofDepth::Structure => Depth::Structure,
-            ProofDepth::Full => Depth::Full,
+        backoff: BackoffPolicy {
+            initial: ms(s.backoff.initial),
+            factor: s.backoff.factor,
+            max: ms(s.backoff.max),
+            jitter: s.backoff.jitter,
         },
-        depth_is_fixed: false,
-        prove: s.proof.enabled,
-        trust_globals: s.proof.trust_globals.clone(),
-        trust_unsafe: s.proof.trust_unsafe,
-        trust_owners: s.proof.trust_owners.clone(),
-        background_rate: s.proof.background_rate,
-        memory: s.proof.memory,
+        grace: GracePolicy {
+            stop: ms(s.grace.stop),
+            save: ms(s.grace.save),
+            orphan: ms(s.grace.orphan),
+        },
+        proof: ProofPolicy {
+            depth: match s.proof.depth {
+                ProofDepth::Structure => Depth::Structure,
+                ProofDepth::Full => Depth::Full,
+            },
+            depth_is_fixed: false,
+            is_on: s.proof.enabled,
+            trust_globals: s.proof.trust_globals.clone(),
+            trust_unsafe: s.proof.trust_unsafe,
+            trust_owners: s.proof.trust_owners.clone(),
+            background_rate: s.proof.background_rate,
+            memory: s.proof.memory,
+        },
         degraded: match s.degraded_resume {
             DegradedResume::Never => DegradedPolicy::Never,
             DegradedResume::DataOrder => DegradedPolicy::DataOrder,
@@ -77,24 +90,27 @@ fn of_settings(s: &Settings) -> Policy {
             DegradedResume::Ask => DegradedPolicy::Ask,
         },
         elastic: s.elastic,
-        stall_startup: ms(s.stall.startup),
-        stall_factor: s.stall.factor,
-        stall_minimum: ms(s.stall.minimum),
-        stall_save: ms(s.stall.save),
-        stall_hard: match s.stall.hard {
-            HardChoice::Auto => HardLimit::Auto,
-            HardChoice::Never => HardLimit::Never,
-            HardChoice::After(limit) => HardLimit::After(ms(limit)),
+        stall: StallPolicy {
+            startup: ms(s.stall.startup),
+            factor: s.stall.factor,
+            minimum: ms(s.stall.minimum),
+            save: ms(s.stall.save),
+            hard: match s.stall.hard {
+                HardChoice::Auto => HardLimit::Auto,
+                HardChoice::Never => HardLimit::Never,
+                HardChoice::After(limit) => HardLimit::After(ms(limit)),
+            },
+            progress: s.progress.clone(),
         },
-        progress: s.progress.clone(),
-        prune: s.retention.prune,
-        keep_raise: s.retention.raise_by,
-        allow_fresh: s.allow_fresh,
-        fresh: false,
-        from: None,
-        recovery: s.recovery,
-        off_by_command: false,
-        observe: false,
+        retention: RetentionPolicy {
+            prune: s.retention.prune,
+            keep_raise: s.retention.raise_by,
+        },
+        start: StartPolicy {
+            allow_fresh: s.allow_fresh,
+            recovery: s.recovery,
+            ..StartPolicy::default()
+        },
         scan_interval: ms(s.scan_interval),
         restart_for_memory: s.memory.restart_after_save == RestartChoice::Auto,
         rehearse: s.rehearse,
@@ -223,10 +239,10 @@ pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy
     let origin = settings.explain().into_iter().find(|(key, ..)| key == "retries");
     match origin.filter(|_| settings.is_said("retries")) {
         None => {
-            policy.retries = theirs;
+            policy.failure.retries = theirs;
             notes.push(format!("{key}={theirs} counts as retries"));
         }
-        Some((_, ours, origin)) if policy.retries != theirs => {
+        Some((_, ours, origin)) if policy.failure.retries != theirs => {
             notes.push(format!("retries={ours} ({origin}) counts, not {key}={theirs}"));
         }
         Some(_) => {}

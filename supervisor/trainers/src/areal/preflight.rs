@@ -9,7 +9,7 @@ use supervise_core::spec::RunSpec;
 pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let mut out: Vec<Finding> = ray::findings(&facts.ray).into_iter().collect();
     out.extend((facts.ray == RayMode::Submitted).then(submitted));
-    if !spec.policy.recovery {
+    if !spec.policy.start.recovery {
         return out;
     }
     out.extend(cadence(spec));
@@ -73,7 +73,7 @@ fn restored(spec: &RunSpec) -> Vec<Finding> {
 
 fn generations(spec: &RunSpec) -> Finding {
     let p = &spec.policy.protect;
-    if !p.enabled || !spec.policy.prove {
+    if !p.enabled || !spec.policy.proof.is_on {
         return Finding::warning(
             "unprotected",
             "AReaL keeps one checkpoint and overwrites it in place: a save that is killed destroys it, and no copy is kept (protect.enabled, proof.enabled)",

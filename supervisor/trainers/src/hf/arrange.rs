@@ -116,11 +116,11 @@ fn with_all_state(style: ArgStyle, spec: &RunSpec, step: &Utf8Path, plan: &mut L
 /// `save_total_limit` goes by modification time and counts torn steps too: it is raised, and the supervisor retains
 /// the user's number.
 fn retention(style: ArgStyle, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPlan) {
-    if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
+    if !spec.policy.retention.prune || spec.policy.start.observe || spec.policy.retention.keep_raise == 0 {
         return;
     }
     for (key, n) in &host.trainer.keep {
-        let (to, kept) = (n.saturating_add(spec.policy.keep_raise), n.max(&2));
+        let (to, kept) = (n.saturating_add(spec.policy.retention.keep_raise), n.max(&2));
         if let Some(word) = call::spelt(style, key, &to.to_string()) {
             plan.overrides.push(word);
             plan.notes.push(format!(

@@ -227,11 +227,11 @@ fn spelt(role: &RoleSpec, content: &'static str) -> &'static str {
 
 /// verl deletes old steps before the newer one is proven, so it is told to keep more; the supervisor prunes the rest.
 fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
-    if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
+    if !spec.policy.retention.prune || spec.policy.start.observe || spec.policy.retention.keep_raise == 0 {
         return Vec::new();
     }
     let raised = host.trainer.keep.iter().filter(|(_, n)| *n > 0).map(|(key, n)| {
-        let (to, kept) = (n.saturating_add(spec.policy.keep_raise), n.max(&2));
+        let (to, kept) = (n.saturating_add(spec.policy.retention.keep_raise), n.max(&2));
         notes.push(format!(
             "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the newest {kept}"
         ));

@@ -89,7 +89,7 @@ fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<InjectedSetting
     if said || !saves_on_demand(sft, spec, VerlFacts::of(&host.trainer).saves_on_demand) {
         return None;
     }
-    let grace = spec.policy.save_grace.0 / 1000;
+    let grace = spec.policy.grace.save.0 / 1000;
     let why = format!("verl saves before the machine is taken away (deadline, or the end of the job), {grace} s early");
     let mut help = InjectedSetting::new("assist.expiry", why);
     help.set(EXPIRY, &end.saturating_sub(grace).to_string());

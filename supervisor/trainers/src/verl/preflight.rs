@@ -33,7 +33,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
     let saves = assist::saves_on_demand(sft, spec, VerlFacts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();
-    if saves && known || !spec.policy.recovery {
+    if saves && known || !spec.policy.start.recovery {
         return None;
     }
     let detail = if saves {
@@ -155,7 +155,7 @@ fn not_restored(spec: &RunSpec) -> Vec<Finding> {
 
 fn retention(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let mut out = Vec::new();
-    let raises = spec.policy.prune && !spec.policy.observe && spec.policy.keep_raise > 0;
+    let raises = spec.policy.retention.prune && !spec.policy.start.observe && spec.policy.retention.keep_raise > 0;
     for (key, n) in facts.keep.iter().filter(|(_, n)| *n > 0) {
         if *n == 1 && !raises {
             let what = if sft { "step" } else { "role" };

@@ -6,7 +6,8 @@ use supervise_config::ConfigError;
 use supervise_config::compose::{ConfigLoader, LoadResult, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{LauncherKind, Policy, RunSpec};
+use supervise_core::spec::policy::{Policy, StartPolicy};
+use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_trainers::{HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read};
 
 /// One file.
@@ -214,7 +215,10 @@ impl Case {
             resume: out.resume,
             keep: out.keep,
             policy: Policy {
-                recovery: out.recovery,
+                start: StartPolicy {
+                    recovery: out.recovery,
+                    ..StartPolicy::default()
+                },
                 ..Policy::default()
             },
             not_restored: out.not_restored,

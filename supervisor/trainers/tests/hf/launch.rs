@@ -10,7 +10,8 @@ use supervise_core::event::scan::{RuleKind, Scanner};
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::rulebook::taxonomy::Class;
-use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
+use supervise_core::spec::policy::Policy;
+use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::hf::HF;
 use supervise_trainers::{ExpectedLayout, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
 

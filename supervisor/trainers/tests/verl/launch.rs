@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::policy::Policy;
 use supervise_core::spec::{
-    GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    GangSpec, LauncherKind, Numbering, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 use supervise_trainers::AdapterPayload;
 use supervise_trainers::verl::VerlFacts;
@@ -227,8 +228,8 @@ fn a_fresh_start_is_said_and_as_is_changes_nothing() {
 fn the_keep_number_is_left_alone_where_nobody_prunes() {
     for (prune, observe) in [(false, false), (true, true)] {
         let mut spec = spec(supervise_trainers::verl::PPO, PPO);
-        spec.policy.prune = prune;
-        spec.policy.observe = observe;
+        spec.policy.retention.prune = prune;
+        spec.policy.start.observe = observe;
         let facts = TrainerFacts {
             keep: vec![("trainer.max_actor_ckpt_to_keep".into(), 2)],
             ..TrainerFacts::default()
@@ -414,7 +415,7 @@ fn a_plan_tells_what_a_crash_costs() {
         !text.contains("keep_one") && text.contains("two steps are kept"),
         "the number is raised: {text}"
     );
-    ppo.policy.prune = false;
+    ppo.policy.retention.prune = false;
     ppo.roles[0].save_contents = vec!["model".into()];
     ppo.cadence = SaveCadence {
         every: None,

@@ -3,7 +3,8 @@
 use crate::tree::{Tree, codes, run};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, FindingLevel, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
+use supervise_core::spec::policy::{Policy, ProofPolicy};
+use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{ExpectedLayout, expect};
 
 /// Step 4 of two ranks, whose files name this.
@@ -98,8 +99,11 @@ fn the_settings_of_a_run_reach_its_expectation() {
         ..crate::launch::spec(supervise_trainers::verl::PPO, "train")
     };
     let told = expect(&spec(Policy {
-        trust_globals: vec!["my.*".to_owned()],
-        trust_unsafe: true,
+        proof: ProofPolicy {
+            trust_globals: vec!["my.*".to_owned()],
+            trust_unsafe: true,
+            ..ProofPolicy::default()
+        },
         ..Policy::default()
     }));
     assert_eq!((told.trust_globals, told.trust_unsafe), (vec!["my.*".to_owned()], true));

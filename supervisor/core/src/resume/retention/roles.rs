@@ -18,7 +18,7 @@ pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
             // Steps below the one where the run was adopted belong to an older run.
             .filter(|c| care.step.is_none_or(|from| c.step >= from))
     };
-    let second = ours().filter(|c| c.is_proven(spec.policy.depth)).nth(1)?;
+    let second = ours().filter(|c| c.is_proven(spec.policy.proof.depth)).nth(1)?;
     let holds = |c: &CheckpointSummary, role: &str| c.roles.iter().any(|r| r == role);
     // The oldest step to keep, for each role.
     let oldest = |role: &str, keep: u32| -> Option<Step> {
@@ -47,7 +47,7 @@ pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
         }
     }
     let most = spec.roles.iter().filter_map(|r| r.keep).max().unwrap_or(u32::MAX);
-    let most = most.saturating_add(spec.policy.keep_raise) as usize;
+    let most = most.saturating_add(spec.policy.retention.keep_raise) as usize;
     let whole = scan.steps.iter().filter(|c| !c.id.0.is_absolute() && is_whole(c));
     Some(Surplus {
         steps,
