@@ -187,10 +187,10 @@ def stalled(folder, output):
     assert len(told) == 1 and "hard limit" not in told[0], output
     words = told[0].partition("stuck: ")[2]
     assert re.search(rf"worker 1 on node n2 \(ray::Training[^ ,]*, pid {fault['pid']}\)", words), words
-    # The rank that waits for it is judged only if it had a core: at more than two processes for each core it may be left out.
+    # The rank that waits for it is judged only if it had a core. Beside other tests it may have had none.
     if "worker 0 on node n1 (ray::Training" not in words:
-        assert os.getloadavg()[1] > 2 * os.cpu_count(), words
-        words += " (busy machine: the rank that waits for it was not judged)"
+        assert not FULL, words
+        words += " (the rank that waits for it was not judged)"
     return words
 
 
