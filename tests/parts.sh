@@ -28,7 +28,7 @@ stream() {
   local part began
   for part in "$@"; do
     began=$SECONDS
-    ${MAKE:-make} --no-print-directory "$part" 2>&1 | sed -u "s/^/$part: /"
+    ${MAKE:-make} --no-print-directory "$part" 2>&1 | sed -u "s/^/$part: /" | tee "$ends/$part.out"
     if [ "${PIPESTATUS[0]}" != 0 ]; then echo "$part" >>"$ends/failed"; fi
     echo "$((SECONDS - began)) s $part" >>"$ends/times"
   done
@@ -46,6 +46,10 @@ else
 fi
 sort -rn "$ends/times"
 if [ -e "$ends/failed" ]; then
+  # Once more, below all that passed.
+  while read -r part; do
+    grep -E ' FAILED$|panicked at|Error( |:)|[a-z]: failed' "$ends/$part.out" | tail -n 40 | cut -c1-500
+  done <"$ends/failed"
   echo "parts.sh: failed: $(tr '\n' ' ' <"$ends/failed")" >&2
   exit 1
 fi

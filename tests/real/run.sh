@@ -95,7 +95,7 @@ lane() {
   for name in "${wanted[@]}"; do
     mkdir "$work/$name" 2>/dev/null || continue
     began=$SECONDS
-    one "$name" 2>&1 </dev/null | sed -u "s/^/$name: /"
+    one "$name" 2>&1 </dev/null | sed -u "s/^/$name: /" | tee "$work/$name.out"
     if [ "${PIPESTATUS[0]}" != 0 ]; then echo "$name" >>"$work/failed"; fi
     echo "$((SECONDS - began)) s $name" | tee -a "$work/times" | sed 's/^/== /'
   done
@@ -117,6 +117,8 @@ if [ "$(wc -l <"$work/times")" != ${#wanted[@]} ]; then
   exit 1
 fi
 if [ -e "$work/failed" ]; then
+  # Once more, where it is not lost among what the other lanes print.
+  while read -r name; do tail -n 25 "$work/$name.out"; done <"$work/failed"
   echo "run.sh: failed:" $(cat "$work/failed") >&2
   exit 1
 fi
