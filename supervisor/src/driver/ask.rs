@@ -7,7 +7,6 @@ use crate::control::{ControlReply, ControlRequest};
 use crate::error::{CliError, ErrorKind};
 use crate::journal_progress::JournalProgress;
 use crate::printer::Printer;
-use camino::Utf8PathBuf;
 use std::time::Duration;
 use supervise_core::id::{Ms, Tick};
 use supervise_host::io_worker::{IoAnswer, IoQuestion, IoReply};
@@ -34,11 +33,10 @@ pub(super) async fn call(
         }
         _ => "waiting: the file system of the run directory does not answer",
     };
-    let dir = match &ask {
-        IoQuestion::Open(id) => id.run_dir.clone(),
-        _ => Utf8PathBuf::new(),
+    let mut reading = match &ask {
+        IoQuestion::Open(id) => Some(JournalProgress::new(&id.run_dir)),
+        _ => None,
     };
-    let mut reading = JournalProgress::new(&dir);
     io_worker.ask(IoPurpose::Setup, ask.clone(), Tick(0));
     let mut waited = Duration::ZERO;
     loop {
@@ -49,7 +47,7 @@ pub(super) async fn call(
                 };
                 if let IoReply::Working { bytes, of, .. } = reply {
                     // Reading that progresses is slow; it is not a file system that does not answer.
-                    if let Some(text) = reading.far(bytes, of) {
+                    if let Some(text) = reading.as_mut().and_then(|r| r.far(bytes, of)) {
                         printer.note(&text);
                     }
                     waited = Duration::ZERO;
