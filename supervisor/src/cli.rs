@@ -19,6 +19,7 @@ mod man;
 mod merge;
 mod metrics;
 mod migrate;
+mod mistakes;
 mod model;
 mod new_dir;
 mod notify;
@@ -46,7 +47,6 @@ mod version;
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
 use crate::printer::{self, ColourChoice};
-use crate::render::terminal;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -371,30 +371,11 @@ fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
         version::print()?;
         return Ok(SuperviseExitCode::Finished.code());
     }
-    let mut text = e.render().to_string();
-    if !e.use_stderr() {
-        print(&text)?;
-        return Ok(SuperviseExitCode::Finished.code());
+    if e.use_stderr() {
+        return Err(mistakes::explained(e, args));
     }
-    let odd = args.iter().enumerate().find(|(_, word)| word.to_str().is_none());
-    if let (ErrorKind::InvalidUtf8, Some((n, word))) = (e.kind(), odd) {
-        let word = word.as_encoded_bytes().escape_ascii();
-        return Err(CliError::usage(format!(
-            "argument {n}: expected text, found `{word}`, which is no UTF-8: it could not be written into the journal"
-        ))
-        .hint("a link gives a file another name: `ln -s`, and name the link"));
-    }
-    // The error quotes what was typed, which must not create lines: build it again from escaped arguments.
-    let safe = args.iter().map(|a| terminal::line(&a.to_string_lossy()).into_owned());
-    if let Err(e) = command().try_get_matches_from(safe)
-        && e.use_stderr()
-    {
-        text = e.render().to_string();
-    }
-    let mut lines = text.lines().map(str::to_owned).filter(|l| !l.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
-    Err(CliError::usage(message).with_lines(lines))
+    print(&e.render().to_string())?;
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// Enables the program's own logging: `SUPERVISE_LOG=debug`.

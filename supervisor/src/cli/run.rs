@@ -51,7 +51,7 @@ pub(super) const EXITS: [SuperviseExitCode; 15] = [
 ];
 
 /// Options that `run` and `plan` share.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct LaunchArgs {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
@@ -117,7 +117,7 @@ pub(super) struct Args {
     /// Restart a run that stopped for manual attention
     #[arg(long)]
     again: bool,
-    /// Do not ask before moving steps aside (--fresh)
+    /// Move steps aside without asking (--fresh); needed without a terminal
     #[arg(long, short)]
     yes: bool,
     /// Print one JSON object per line
@@ -139,6 +139,23 @@ pub(super) struct Args {
     given: bool,
 }
 
+impl Args {
+    /// The same command with --fresh and --yes.
+    fn again_with_yes(&self) -> Vec<String> {
+        let flags = [
+            (self.detach, "--detach"),
+            (self.again, "--again"),
+            (self.json, "--json"),
+            (self.tee, "--tee"),
+            (self.quiet, "--quiet"),
+            (self.source.observe, "--observe"),
+        ];
+        let mut command = vec!["run", "--fresh", "--yes"];
+        command.extend(flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)));
+        self.source.clone().request().again(&command, &[])
+    }
+}
+
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let output = match (args.json, args.quiet) {
         (true, _) => OutputMode::Json,
@@ -153,6 +170,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         false => SlurmAllocation::of_this_process(environment::own()),
     };
     let learning = if args.given { Learning::Given } else { Learning::Start };
+    let again = args.again_with_yes();
     let prepared = prepare(PrepareRequest {
         learning,
         // With --detach, the parent has asked already.
@@ -169,10 +187,9 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     prompt::check_taken(&prepared.order.spec, target::of_prepared)?;
     prompt::check_fresh(&prepared, target::of_prepared)?;
     prepare::check_importable(&prepared)?;
-    if prepared.order.spec.policy.start.fresh && !args.yes && !agreed(&prepared)? {
-        return Err(CliError::usage(
-            "nothing was started: --fresh was not confirmed (use --yes to skip the question)",
-        ));
+    // With --detach, the parent has asked already.
+    if prepared.order.spec.policy.start.fresh && !args.yes && !args.own_session {
+        confirm_fresh(&prepared, again)?;
     }
     path_access::rest();
     if args.detach {
@@ -219,27 +236,38 @@ fn tee(p: &PreparedRun) -> Result<Tee, CliError> {
         .map_err(|e| CliError::environment(format!("showing the trainer's output (--tee): {e}")))
 }
 
-/// A fresh start moves everything aside from which the run could resume, so it is confirmed on a terminal.
-fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
-    let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if !asks {
-        return Ok(true);
-    }
-    let spec = target::of_prepared(&p.order.spec)?.spec_as_seen_for(&p.order.spec);
-    let Some(place) = RunCheckpoints::of(&spec) else {
-        return Ok(true);
+/// A fresh start moves aside everything from which the run could resume, so it is confirmed first.
+fn confirm_fresh(p: &PreparedRun, again: Vec<String>) -> Result<(), CliError> {
+    let seen = target::of_prepared(&p.order.spec)?;
+    let place = RunCheckpoints::of(&seen.spec_as_seen_for(&p.order.spec));
+    // A second supervisor is refused anyway.
+    let Some(place) = place.filter(|_| !seen.alive.supervisor.alive) else {
+        return Ok(());
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
     let Some(newest) = scan.steps.first() else {
-        return Ok(true);
+        return Ok(());
     };
-    prompt::confirm(&format!(
-        "--fresh moves {} in {} aside (newest: {}, {}) and starts at step 0; nothing is deleted. Continue? [y/N] ",
+    let what = format!(
+        "--fresh moves {} in {} aside (newest: {}, {}) and starts at step 0; nothing is deleted",
         render::count(scan.steps.len() as u64, "step"),
         place.root,
         newest.id,
         newest.verdict
-    ))
+    );
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(CliError::usage(format!(
+            "nothing was started: {what}; cannot ask for confirmation: not a terminal"
+        ))
+        .hint(format!("to start over: {}", render::proposed(&again)))
+        .hint("without --fresh, the run resumes from its newest proven step"));
+    }
+    match prompt::confirm(&format!("{what}. Continue? [y/N] "))? {
+        true => Ok(()),
+        false => Err(CliError::usage(
+            "nothing was started: --fresh was not confirmed (use --yes to skip the question)",
+        )),
+    }
 }
 
 /// Prints the name of this run, and what the user should know before it runs for days.

@@ -35,7 +35,7 @@ pub struct PrepareRequest {
 
 impl PrepareRequest {
     /// The same request for another command, with these values.
-    pub(super) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
+    pub(crate) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
         let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
         words.extend(self.config.iter().map(ToString::to_string));
         words.extend(self.no_recovery.then(|| "--no-recovery".to_owned()));

@@ -121,7 +121,7 @@ fn a_step_whose_files_share_their_bytes_goes_aside_before_it_is_saved_again() {
             "model_engine: megatron\nalgorithm: {{adv_estimator: grpo}}\ntrainer: {{default_local_dir: {root}, save_freq: 1, n_gpus_per_node: 2, total_training_steps: 4}}\nactor_rollout_ref: {{actor: {{megatron: {{tensor_model_parallel_size: 2}}}}}}\nsupervisor: {{trainer: verl, trainer_version: \"0.9.1\", retries: 0, command: [/bin/sh, -c, \"{save}\", x, \"{{overrides}}\"]}}\n"
         ),
     );
-    let said = world.run(&["run", "ppo.yaml", "--fresh"]);
+    let said = world.run(&["run", "ppo.yaml", "--fresh", "--yes"]);
     assert!(said.out.contains("moved aside: global_step_1"), "{said:#?}");
     let aside = tree(&root.join(".supervise/aside"));
     let kept: Vec<Vec<u8>> = aside

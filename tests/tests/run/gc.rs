@@ -55,7 +55,7 @@ fn whole_steps_go_only_where_another_is_in_their_place() {
     let mut scene = scene();
     scene.train(&["trainer.total_training_steps=4"]);
     scene.set("trainer.total_training_steps", json!(4));
-    scene.run(&["--fresh"]).expect(0);
+    scene.run(&["--fresh", "--yes"]).expect(0);
     let kept = scene.aside();
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert!(chosen(&gc(&scene, &["--dry-run"])).is_empty());

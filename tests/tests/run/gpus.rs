@@ -169,7 +169,7 @@ fn a_row_that_waits_is_said_once_and_one_without_a_spare_ends_the_run() {
     assert_eq!((scene.attempts(), said, rows.count()), (2, 1, 1));
     put_rows(&scene, "GPU-aa, 0, 0\nGPU-bb, 0, 1\n");
     scene
-        .run(&["--fresh"])
+        .run(&["--fresh", "--yes"])
         .expect(69)
         .says("GPU 1 (GPU-bb): a broken row of its memory could not be replaced");
 }
@@ -193,7 +193,7 @@ fn nobody_looks_where_nothing_is_to_be_empty() {
     let mut scene = with_gpus(BUSY);
     scene.run(&["--set", "supervisor.gang.check_gpus=false"]).expect(0);
     scene.env("CUDA_VISIBLE_DEVICES", "");
-    scene.run(&["--fresh"]).expect(0);
+    scene.run(&["--fresh", "--yes"]).expect(0);
     assert!(!scene.path("smi/asked").exists());
 }
 

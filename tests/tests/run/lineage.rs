@@ -77,7 +77,7 @@ fn resume_mode_disable_begins_again_once() {
 #[test]
 fn a_fresh_start_that_is_asked_for_begins_again_once() {
     let (scene, expected) = older_run("8");
-    scene.run(&["--fresh"]).expect(0);
+    scene.run(&["--fresh", "--yes"]).expect(0);
     assert_eq!((scene.resumed(1), scene.resumed(2)), (None, Some(8)));
     assert_eq!(steps_aside(&scene), [2, 4, 6, 8]);
     assert!(all_foreign(&scene), "{:?}", scene.aside());

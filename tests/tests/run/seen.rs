@@ -284,6 +284,8 @@ fn a_fresh_start_needs_a_directory_that_is_known() {
     fresh.insert(1, "--fresh".to_owned());
     go(&mut scene, &fresh).wait().expect(64).says("it was never seen");
     run(&mut scene, script, &[], 0);
+    go(&mut scene, &fresh).wait().expect(64).says("--fresh --yes");
+    fresh.insert(1, "--yes".to_owned());
     let told = go(&mut scene, &fresh).wait();
     told.expect(0);
     assert!(!told.text.contains("ignored"), "{}", told.text);
