@@ -273,7 +273,10 @@ pub(super) fn nearest(key: &str) -> Option<String> {
         let distance = edit_distance(key, &known).min(edit_distance(key, row.name) + 1);
         (distance, known)
     });
-    let (score, known) = scored.min_by_key(|(score, _)| *score)?;
+    let groups = top()
+        .iter()
+        .map(|row| (edit_distance(key, row.name), row.name.to_owned()));
+    let (score, known) = scored.chain(groups).min_by_key(|(score, _)| *score)?;
     (score <= 2 + key.len() / 4).then_some(known)
 }
 

@@ -58,13 +58,14 @@ impl RunSources {
             Some(path) => Some(files::compose_file(path, call, &set, &mut trust)?),
             None => None,
         };
-        settings::check_meant(&set, composed.as_ref().map(|c| &c.tree))?;
         if let Some(composed) = &composed {
             know_secrets(&composed.tree);
+            settings::check_block(&composed.tree)?;
         }
+        settings::check_meant(&set, composed.as_ref().map(|c| &c.tree))?;
         know_words(call);
         know_words(&set);
-        let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
+        let block = composed.as_mut().and_then(|c| c.tree.delete(settings::BLOCK).ok());
         let has_block = block.is_some();
         let file = file.as_ref().map(|f| absolute(&cwd, f));
         let beside = file.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);

@@ -7,7 +7,9 @@ use crate::prepare::request::PrepareRequest;
 use crate::render::one_line;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::settings::{SettingSources, Settings, UserRule, edit_distance, is_setting};
-use supervise_config::{ConfigNode, ConfigTree, redact_word};
+use supervise_config::{
+    ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind as ConfigErrorKind, MapKey, redact_word,
+};
 use supervise_core::diagnosis::user_rules;
 use supervise_core::event::scan::Scanner;
 use supervise_core::id::WorkerId;
@@ -17,6 +19,8 @@ use supervise_core::rulebook::taxonomy::{FailureClass, rows};
 use supervise_trainers::registry::FRAMEWORKS;
 
 const MACHINE: &str = "/etc/supervise/config.yaml";
+/// The key of our block in the trainer's YAML.
+pub(super) const BLOCK: &str = "supervisor";
 /// The settings file next to the trainer's.
 const BESIDE: &str = "supervise.yaml";
 
@@ -41,12 +45,58 @@ pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError
     Ok((flags, rest))
 }
 
+/// Refuses a top-level key that is a misspelled `supervisor`: all settings below it would be lost. If the file has a `supervisor`
+/// block too, the other key is the trainer's.
+pub(super) fn check_block(tree: &ConfigTree) -> Result<(), CliError> {
+    let ConfigValue::Map(map) = &tree.root.value else {
+        return Ok(());
+    };
+    let misspelled = |(key, node): &(&MapKey, &ConfigNode)| is_misspelled_block(&key.to_string(), node);
+    match map.iter().find(misspelled) {
+        Some((key, node)) if tree.get(BLOCK).is_none() => Err(CliError::from(
+            ConfigError::new(
+                ConfigErrorKind::UnknownKey,
+                format!("the settings of supervise are read from `{BLOCK}`, so these would be lost"),
+            )
+            .from_origin(&node.origin)
+            .with_key(key.to_string())
+            .with_hint(format!("write `{BLOCK}:`")),
+        )
+        .hint(format!(
+            "if it is the trainer's own key, add a line `{BLOCK}: {{}}` to the file"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns true for a mapping under a name that is no other word, or that holds only settings of ours: a trainer may have a key
+/// `supervision`.
+fn is_misspelled_block(name: &str, node: &ConfigNode) -> bool {
+    let ConfigValue::Map(map) = &node.value else {
+        return false;
+    };
+    match edit_distance(&name.to_lowercase(), BLOCK) {
+        _ if name == BLOCK => false,
+        0 | 1 => true,
+        2 => !map.is_empty() && map.iter().all(|(key, _)| is_setting(&key.to_string())),
+        _ => false,
+    }
+}
+
 /// Refuses a trainer override that is one of our settings without its prefix: the trainer would ignore it or fail.
 pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(), CliError> {
     for text in set {
         let Some((key, _)) = text.split_once('=') else { continue };
-        let first = key.split('.').next().unwrap_or_default();
+        let (first, below) = key.split_once('.').unwrap_or((key, ""));
         let is_trainers = tree.is_some_and(|tree| tree.get(first).is_some());
+        if edit_distance(first, BLOCK) <= 2 && is_setting(below) && !is_trainers {
+            let meant = redact_word(text).replacen(first, BLOCK, 1);
+            return Err(CliError::usage(format!(
+                "--set {}: the settings of supervise are written `{BLOCK}.KEY=VALUE`",
+                redact_word(text)
+            ))
+            .hint(format!("write --set {meant}")));
+        }
         if is_setting(key) && !is_trainers {
             return Err(CliError::usage(format!(
                 "--set {}: `{key}` is a setting of supervise, not a key of the trainer's configuration",

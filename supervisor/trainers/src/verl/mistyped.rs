@@ -31,7 +31,9 @@ pub(crate) fn check(tree: &ConfigTree, problems: &mut [ConfigError], findings: &
         if !said(&path) || known.contains(path.as_str()) {
             continue;
         }
-        let Some(meant) = nearest(&path, &known).filter(|meant| !said(meant)) else {
+        // Hydra takes a new key only with `+`.
+        let is_refused = is_override_without_plus(&node.origin);
+        let Some(meant) = nearest(&path, &known).filter(|meant| is_refused || !said(meant)) else {
             continue;
         };
         let hint = format!("{}: there is no `{path}` in verl; did you mean `{meant}`?", node.origin);
@@ -39,6 +41,16 @@ pub(crate) fn check(tree: &ConfigTree, problems: &mut [ConfigError], findings: &
             Some(problem) => problem.hint = Some(hint),
             None => findings.push(Finding::warning("mistyped_key", hint)),
         }
+    }
+}
+
+/// `--set trainer.sav_freq=20`, `trainer.sav_freq=20` in the command.
+fn is_override_without_plus(origin: &ValueOrigin) -> bool {
+    match origin {
+        ValueOrigin::Flag { text } | ValueOrigin::Override { text } => {
+            !text.trim_start_matches("--set ").starts_with('+')
+        }
+        _ => false,
     }
 }
 
