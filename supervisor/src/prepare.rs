@@ -38,6 +38,11 @@ pub fn prepare(request: PrepareRequest) -> Result<PreparedRun, CliError> {
     let asked = request.clone();
     let mut prepared = discover(request)?.known()?.resolve()?.check()?.spec()?;
     unprotected::tell(&asked, &mut prepared);
+    if asked.planned
+        && let Err(e) = check_importable(&prepared)
+    {
+        prepared.refuse(e);
+    }
     Ok(prepared)
 }
 

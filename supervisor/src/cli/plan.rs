@@ -22,7 +22,7 @@ use supervise_host::io_worker::{
 };
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::CgroupLeaf;
-use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter, expect};
+use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
@@ -149,26 +149,23 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     } else if alive.guard.alive {
         view.takes_over();
     }
+    if view
+        .exit_code
+        .is_none_or(|code| code == SuperviseExitCode::Finished.code())
+    {
+        let refused = prepared.refused.first().map(CliError::exit_code);
+        view.exit_code = refused.or(view.exit_code);
+    }
     if args.json {
         super::print_json(&view)?;
     } else {
         super::print(&view.text(&prepared))?;
     }
-    // If the first failure would end the run, the plan is no success.
-    let has = |code: &str| view.findings.iter().any(|f| f.code == code);
-    let is_ray = matches!(prepared.order.facts.ray, RayMode::Cluster { .. });
-    Ok(
-        match view
-            .exit_code
-            .filter(|code| *code != SuperviseExitCode::Finished.code())
-        {
-            Some(code) => code,
-            // The exit code of `run`.
-            None if has("not_here") && is_ray => SuperviseExitCode::Environment.code(),
-            None if has("not_here") || has("override_unknown") => SuperviseExitCode::Config.code(),
-            None => SuperviseExitCode::Finished.code(),
-        },
-    )
+    Ok(match view.exit_code {
+        // If the first failure would end the run, the plan is no success.
+        None if view.findings.iter().any(|f| f.code == "override_unknown") => SuperviseExitCode::Config.code(),
+        code => code.unwrap_or(SuperviseExitCode::Finished.code()),
+    })
 }
 
 /// Uses the trainer that was seen while the run was running, if the command does not show it.

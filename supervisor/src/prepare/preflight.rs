@@ -33,6 +33,8 @@ pub(super) struct Checked {
     pub room: Option<SaveSpace>,
     /// Findings about the cluster.
     pub findings: Vec<Finding>,
+    /// Why `run` would end at once on this machine.
+    pub refused: Vec<CliError>,
 }
 
 impl Resolved {
@@ -42,7 +44,8 @@ impl Resolved {
         let sources = &d.sources;
         check_same_file(d, out)?;
         check_there(out)?;
-        let findings = cluster::check(d, out)?;
+        let mut refused = Vec::new();
+        let findings = cluster::check(d, out, &mut refused)?;
         self.notes.extend(self.release.note(out));
         ignored::check_from(&sources.request, out.kind)?;
         self.notes.extend(ignored::notes(&sources.settings, out.kind));
@@ -58,8 +61,7 @@ impl Resolved {
             places::check_writable(root)?;
             match trained::check(root, &self.run) {
                 Err(e) if sources.request.acts => return Err(e),
-                Err(e) => self.notes.push(format!("{}: `supervise run` refuses it", e.message)),
-                Ok(()) => {}
+                checked => refused.extend(checked.err()),
             }
         }
         places::check_resume_path(out, &self.run_dir)?;
@@ -73,8 +75,7 @@ impl Resolved {
         };
         match there {
             Err(e) if sources.request.acts => return Err(e),
-            Err(e) => self.notes.push(format!("{}: `supervise run` refuses it", e.message)),
-            Ok(()) => {}
+            checked => refused.extend(checked.err()),
         }
         let prefix = adapter(out.kind).step_prefix();
         let room = root.and_then(|root| path_access::room(root, prefix));
@@ -82,6 +83,7 @@ impl Resolved {
             resolved: self,
             room,
             findings,
+            refused,
         })
     }
 }

@@ -103,7 +103,7 @@ impl Checked {
             submitter,
             copy,
         };
-        Ok(PreparedRun {
+        let mut prepared = PreparedRun {
             order,
             room: self.room,
             findings,
@@ -112,7 +112,10 @@ impl Checked {
             release,
             left_out,
             settings_files,
-        })
+            refused: Vec::new(),
+        };
+        self.refused.into_iter().for_each(|e| prepared.refuse(e));
+        Ok(prepared)
     }
 }
 

@@ -159,10 +159,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "not_a_shared_file_system",
         "the other ranks' files look to be on another machine's own disk",
     ),
-    (
-        "not_here",
-        "`run` would be refused on this machine: others are to be there",
-    ),
+    ("not_here", "`run` would be refused on this machine"),
     (
         "not_rehearsed",
         "whether a relaunch would be taken by this release was not tried",

@@ -39,7 +39,7 @@ pub struct PlanView {
     pub run_dir: String,
     /// `launch`, `finished`, `wait`, `refuse`, `ended_before`, `held`, `take_over`.
     pub would: &'static str,
-    /// The exit code `run` would exit with at once; `null` if it would launch or wait.
+    /// The exit code `run` would exit with at once on this machine; `null` if it would launch or wait.
     pub exit_code: Option<u8>,
     pub from: Option<StartPoint>,
     pub reasons: Vec<Reason>,

@@ -138,7 +138,7 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
         "areal.launcher.local",
         "train.py",
     ];
-    run(&world, &[&["plan", "x.yaml"], &launched[..]].concat()).tells(0, &["would start as written"]);
+    run(&world, &[&["plan", "x.yaml"], &old[..], &launched].concat()).tells(0, &["would start as written"]);
     // Older still: nothing says where it saves.
     world.write(
         "old.yaml",

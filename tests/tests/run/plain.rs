@@ -138,9 +138,9 @@ fn what_is_not_protected_is_said_with_the_command_that_would_protect_it() {
     // A plan says what `run` refuses.
     let set = ["plan", "--set", "supervisor.trainer=plain", "--"];
     let said = scene.ask(&[&set[..], &["python3", "trian.py"]].concat());
-    said.expect(0)
-        .says("there is no file")
-        .says("`supervise run` refuses it");
+    said.expect(78)
+        .says("`run` would be refused here")
+        .says("there is no file");
 
     // Of this one nothing is known.
     fs::write(&yaml, "lr: 1\n").unwrap();

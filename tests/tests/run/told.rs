@@ -104,6 +104,11 @@ fn a_trainer_that_cannot_be_imported_is_known_before_the_launch() {
     }
     let words = json!([python.to_str().unwrap(), "-m", "verl.trainer.main_ppo", "{overrides}"]);
     scene.set("supervisor.command", words);
+    let config = scene.write_config();
+    let planned = scene.ask(&["plan", config.to_str().unwrap()]);
+    planned
+        .expect(78)
+        .says("`run` would be refused here: verl cannot be imported by");
     let ended = scene.run(&[]);
     ended
         .expect(78)

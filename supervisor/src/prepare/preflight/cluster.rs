@@ -11,17 +11,24 @@ use supervise_host::guard::nodes::SILENCE_MS;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{RayMode, adapter};
 
-/// Queries the cluster and reports what it has.
+/// Queries the cluster and reports what it has. `refused`: why `run` would end at once on this machine.
 ///
 /// # Errors
 /// The configuration needs several machines but no cluster is available, or the cluster does not answer.
-pub(super) fn check(d: &DiscoveredCommand, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
+pub(super) fn check(
+    d: &DiscoveredCommand,
+    out: &ReadOutput,
+    refused: &mut Vec<CliError>,
+) -> Result<Vec<Finding>, CliError> {
     let settings = &d.sources.settings;
     possible(settings, out)?;
     may_be_fenced(settings, out)?;
     // A plan may be made on a machine that is not part of the run.
-    let elsewhere = |e: CliError| match d.sources.request.planned {
-        true => Ok(vec![not_here(&e)]),
+    let mut elsewhere = |e: CliError| match d.sources.request.planned {
+        true => {
+            refused.push(e);
+            Ok(Vec::new())
+        }
         false => Err(e),
     };
     // Ranks that are started on nodes use no Ray, or their own.
@@ -92,12 +99,6 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
         .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
         _ => Ok(()),
     }
-}
-
-/// A plan reports this as a finding instead of refusing.
-fn not_here(e: &CliError) -> Finding {
-    let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
-    Finding::warning("not_here", format!("`run` would be refused here: {}{hint}", e.message))
 }
 
 /// Checks that a node that is cut off ends its ranks before another machine may start.
