@@ -24,7 +24,8 @@ pub use error::{ConfigError, ConfigFinding, ErrorKind};
 pub use pystr::value as python_str;
 pub use settings::{
     LineRedactor, NeedleSet, Settings, edit_distance, know_secret, know_values, know_words, known_needles,
-    known_secrets, redact, redact_call, redact_lines, redact_text, redact_word, redact_words, redacted, redacted_yaml,
+    known_secrets, line_without_secret, redact, redact_call, redact_lines, redact_text, redact_word, redact_words,
+    redacted, redacted_yaml,
 };
 pub use tree::{
     ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin, is_default_origin, join_path, split_path,

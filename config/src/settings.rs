@@ -24,8 +24,8 @@ use layers::SettingLayer;
 
 pub use pages::{defaults_yaml, json_schema, settings_md};
 pub use redact::{
-    LineRedactor, NeedleSet, know_secret, know_values, know_words, known_needles, known_secrets, redact, redact_call,
-    redact_lines, redact_text, redact_word, redact_words, redacted, redacted_yaml,
+    LineRedactor, NeedleSet, know_secret, know_values, know_words, known_needles, known_secrets, line_without_secret,
+    redact, redact_call, redact_lines, redact_text, redact_word, redact_words, redacted, redacted_yaml,
 };
 pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;

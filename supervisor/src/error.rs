@@ -7,6 +7,7 @@
 use crate::control;
 use crate::exit::SuperviseExitCode;
 use crate::lead::Lead;
+use crate::render::excerpt::excerpt;
 use crate::render::terminal::shown;
 use std::fmt;
 use supervise_config::{ConfigError, redact_text};
@@ -108,6 +109,8 @@ pub struct CliError {
     pub message: String,
     /// Further lines: a list of problems, or the last output of a program.
     pub lines: Vec<String>,
+    /// Lines of files that it is about, each with the number of `lines` before it: for people only.
+    excerpts: Vec<(usize, String)>,
     /// What to do next.
     pub hints: Vec<String>,
 }
@@ -119,6 +122,7 @@ impl CliError {
             kind,
             message: message.into(),
             lines: Vec::new(),
+            excerpts: Vec::new(),
             hints: Vec::new(),
         }
     }
@@ -236,9 +240,12 @@ impl CliError {
             self.kind.word(),
             shown(self.message.trim_end())
         );
-        for line in &self.lines {
+        let excerpts = |after: usize| self.excerpts.iter().filter(move |(at, _)| *at == after);
+        out.extend(excerpts(0).map(|(_, text)| text.as_str()));
+        for (line, number) in self.lines.iter().zip(1..) {
             out.push_str(&shown(line));
             out.push('\n');
+            out.extend(excerpts(number).map(|(_, text)| text.as_str()));
         }
         for hint in &self.hints {
             out.push_str(Lead::Hint.words());
@@ -256,12 +263,15 @@ impl CliError {
             [] => Self::config("the configuration is wrong"),
             [one] => Self::from(one.clone()),
             many => {
-                let lines = many.iter().flat_map(|e| {
+                let mut out = Self::config(format!("{} things are wrong in the configuration:", many.len()));
+                for e in many {
                     let mut e = e.clone();
-                    let hint = e.hint.take().map(|hint| format!("{} {hint}", Lead::Hint));
-                    std::iter::once(e.to_string()).chain(hint)
-                });
-                Self::config(format!("{} things are wrong in the configuration:", many.len())).with_lines(lines)
+                    let hint = e.hint.take();
+                    out.lines.push(e.to_string());
+                    out.excerpts.extend(excerpt(&e).map(|text| (out.lines.len(), text)));
+                    out.lines.extend(hint.map(|hint| format!("{} {hint}", Lead::Hint)));
+                }
+                out
             }
         }
     }
@@ -271,6 +281,7 @@ impl From<ConfigError> for CliError {
     fn from(mut e: ConfigError) -> Self {
         let hint = e.hint.take();
         let mut out = Self::config(e.to_string());
+        out.excerpts.extend(excerpt(&e).map(|text| (0, text)));
         out.hints.extend(hint);
         // The text may equal a hidden value, but it is what the trainer would get.
         if out.message.contains("***") {

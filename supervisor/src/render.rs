@@ -12,6 +12,7 @@ pub mod convert;
 pub mod danger;
 pub mod diagnose;
 pub mod elsewhere;
+pub(crate) mod excerpt;
 pub mod explain;
 pub mod gc;
 pub mod history;

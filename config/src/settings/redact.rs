@@ -4,6 +4,7 @@
 //! addresses, strings that look like a token (`hf_…`, `sk-…`, `ghp_…`) or a private key, and values that this process received under the
 //! name of a secret. Hidden text becomes `***`.
 
+mod excerpt;
 mod flags;
 mod forms;
 mod keys;
@@ -18,6 +19,7 @@ mod text;
 mod tree;
 mod values;
 
+pub use excerpt::line_without_secret;
 pub use known::{know_secret, know_values, known_needles, known_secrets};
 pub use lines::{LineRedactor, redact_lines};
 use names::{Sense, sense};

@@ -57,6 +57,10 @@ pub(super) fn painted<'a>(text: &'a str, to: &impl IsTerminal) -> Cow<'a, str> {
 }
 
 fn colour_of(line: &str) -> Option<&'static str> {
+    let carets = line.trim_start().strip_prefix("| ").unwrap_or_default().trim();
+    if !carets.is_empty() && carets.chars().all(|c| c == '^') {
+        return Some(RED);
+    }
     Some(match Lead::of(line)? {
         Lead::Error | Lead::Failed | Lead::GaveUp | Lead::NoCheckpoint => RED,
         Lead::Warning => YELLOW,
@@ -78,6 +82,9 @@ mod tests {
             ("note: x", Some(FAINT)),
             ("2026-11-21T12:04:31Z finished: step 2", Some(GREEN)),
             ("12:04:31Z attempt 2: resume", None),
+            ("   |   ^^^^^^", Some(RED)),
+            ("   |", None),
+            ("11 |   retries: ^", None),
         ] {
             assert_eq!(colour_of(line), colour, "{line}");
         }

@@ -3,6 +3,8 @@
 use super::trust::FileTrust;
 use crate::error::CliError;
 use crate::path_access;
+use crate::render::excerpt::keep_text;
+use crate::render::shown_word;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::cell::RefCell;
 use std::io;
@@ -73,8 +75,15 @@ impl ConfigReadError {
                 } else {
                     path
                 };
-                CliError::usage(format!("{path}: there is no such file"))
-                    .hint("name the trainer's YAML; the path is relative to the working directory")
+                let error = CliError::usage(format!("{path}: there is no such file"))
+                    .hint("name the trainer's YAML; the path is relative to the working directory");
+                match path.as_str().split_once('=') {
+                    Some((key, _)) if !key.contains('/') => error.hint(format!(
+                        "an override is written with --set: --set {}",
+                        shown_word(path.as_str())
+                    )),
+                    _ => error,
+                }
             }
             Self::Io(e) if e.raw_os_error() == Some(libc::ELOOP) => {
                 CliError::usage(format!("{path}: its symbolic links lead in a circle"))
@@ -105,7 +114,10 @@ fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), ConfigReadError> {
     match exact {
         _ if text.len() > MAX_BYTES => Err(ConfigReadError::TooLarge),
         false => Err(ConfigReadError::NotText),
-        true => Ok((text, trust)),
+        true => {
+            keep_text(path.as_str(), &text);
+            Ok((text, trust))
+        }
     }
 }
 
