@@ -459,5 +459,5 @@ fn every_command_explains_itself() {
             .run(&["completions", shell])
             .tells(0, &["supervise", "checkpoints"]);
     }
-    world.run(&[]).refuses(64, &["Usage:"]);
+    world.run(&[]).tells(0, &["supervise run ppo.yaml", "supervise --help"]);
 }
