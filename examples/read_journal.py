@@ -19,7 +19,9 @@ def whole(line):
 
 def records(run_dir):
     """Every record of every term, oldest first: (wall in ms, kind, body)."""
-    files = pathlib.Path(run_dir, "journal").glob("*.jsonl")
+    files = list(pathlib.Path(run_dir, "journal").glob("*.jsonl"))
+    if not files:
+        sys.exit(f"{run_dir}: no journal; name the run directory, for example CHECKPOINT_ROOT/.supervise")
     for file in sorted(files, key=lambda f: int(f.stem)):
         last = 0
         for line in filter(None, map(whole, file.read_bytes().split(b"\n"))):
@@ -61,4 +63,6 @@ def main(run_dir, plot=None):
 
 
 if __name__ == "__main__":
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:3])

@@ -94,6 +94,12 @@ fn traced(scene: &Scene, all: &[Value]) {
 
 fn told_by_the_example(scene: &Scene, proven: &[u64]) {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/read_journal.py");
+    let missing = Command::new("python3")
+        .arg(&example)
+        .arg(scene.path("nothing"))
+        .output()
+        .unwrap();
+    assert!(!missing.status.success() && missing.stdout.is_empty(), "{missing:?}");
     let output = Command::new("python3")
         .arg(example)
         .arg(scene.run_dir())
