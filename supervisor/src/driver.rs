@@ -59,6 +59,8 @@ use tokio::sync::mpsc;
 
 /// A timer that fires this late means that the machine slept or that this process was not scheduled.
 const LATE: Ms = Ms(5_000);
+/// How often times on the progress line are updated.
+const REDRAW: Ms = Ms::secs(1);
 /// How long a decided end waits for a journal that cannot be written.
 const PATIENCE_AT_END: Ms = Ms::secs(5);
 /// Time for the last records and the lease to reach the disk at the end.
@@ -193,7 +195,7 @@ impl Driver {
         for ask in decided.asks {
             self.ask(ask);
         }
-        self.printer.progress(&self.state, &self.spec);
+        self.printer.progress(&self.state, &self.spec, &self.ledger);
         if self.state.is_to_stop() && self.state.mode != RunMode::Finished {
             self.drop_unbegun();
         }
@@ -288,6 +290,7 @@ impl Driver {
             .chain(io_workers)
             .chain(dead)
             .chain(finish)
+            .chain(self.printer.shows_times().then(|| now.after(REDRAW)))
             .min()
             .unwrap_or(now.after(Ms::secs(60)))
     }
@@ -321,6 +324,9 @@ impl Driver {
         self.check_evidence(now);
         self.look_for_trainer(false);
         self.tell_of_a_wait(now);
+        if self.printer.shows_times() {
+            self.printer.progress(&self.state, &self.spec, &self.ledger);
+        }
         if self.end.due.as_ref().is_some_and(|(at, _)| *at <= now) && self.end.outcome.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
             self.end.outcome = self.end.due.take().map(|(_, outcome)| outcome);

@@ -16,11 +16,13 @@ mod work;
 pub use colour::{ColourChoice, choose_colour, has_colours};
 pub use meter::{ByteMeter, WaitSpinner};
 
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::lead::Lead;
 use crate::render::last_words::last_words;
 use crate::render::ledger::LedgerView;
 use crate::render::live::LiveProgress;
+use crate::render::progress::ProgressReport;
 use crate::render::record;
 use crate::render::status::StatusView;
 use crate::render::terminal;
@@ -34,8 +36,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
-use supervise_core::event::TrainerPhase;
-use supervise_core::id::Step;
+use supervise_core::id::{Step, Tick};
 use supervise_core::journal::record::JournalRecord;
 use supervise_core::ledger::TimeLedger;
 use supervise_core::spec::RunSpec;
@@ -45,8 +46,6 @@ use work::WorkProgress;
 
 /// Shortest interval between progress lines in a pipe.
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
-/// The weight of the newest step in the displayed rate.
-const NEWEST: f64 = 0.3;
 
 /// Notes remembered to avoid repeating them.
 const NOTES: usize = 1000;
@@ -66,44 +65,18 @@ pub enum OutputMode {
 pub struct Printer {
     output: OutputMode,
     has_bar: bool,
-    pace: StepRate,
     told: Option<Instant>,
-    shown: Option<(Option<Step>, Option<TrainerPhase>, &'static str)>,
+    shown: Option<Step>,
     live: Option<LiveProgress>,
     work: Option<WorkProgress>,
+    /// The hang that was printed, by when the last progress was.
+    late: Option<Tick>,
     last: String,
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
     notes: BTreeSet<String>,
     /// Fields of the next entries in systemd's journal.
     place: EntryFields,
-}
-
-/// Seconds per step, as a moving average.
-#[derive(Debug, Default)]
-struct StepRate {
-    last: Option<(Step, Instant)>,
-    per_step: Option<f64>,
-}
-
-impl StepRate {
-    fn note(&mut self, step: Step, now: Instant) {
-        match self.last {
-            Some((before, at)) if step > before => {
-                let steps = (step.0 - before.0) as f64;
-                let took = now.saturating_duration_since(at).as_secs_f64() / steps;
-                self.per_step = Some(self.per_step.map_or(took, |p| p * (1.0 - NEWEST) + took * NEWEST));
-                self.last = Some((step, now));
-            }
-            Some((before, _)) if step == before => {}
-            // The first step, or a resume from an earlier one: time between attempts does not count as step time.
-            _ => self.last = Some((step, now)),
-        }
-    }
-
-    fn words(&self) -> String {
-        self.per_step.map_or_else(String::new, |s| format!(", {s:.1} s a step"))
-    }
 }
 
 impl Printer {
@@ -121,11 +94,11 @@ impl Printer {
         Self {
             output,
             has_bar: output == OutputMode::Text && !tee && is_terminal(),
-            pace: StepRate::default(),
             told: None,
             shown: None,
             live: None,
             work: None,
+            late: None,
             last: String::new(),
             day: None,
             notes: BTreeSet::new(),
@@ -155,19 +128,23 @@ impl Printer {
         }
     }
 
+    /// True if a line on the terminal shows times, and is to be drawn again each second.
+    #[must_use]
+    pub fn shows_times(&self) -> bool {
+        self.has_bar
+    }
+
     /// Updates the progress display.
-    pub fn progress(&mut self, s: &RunState, spec: &RunSpec) {
-        let live = s.live();
-        let step = live.and_then(|a| a.training.step);
-        let now = Instant::now();
-        if let Some(step) = step {
-            self.pace.note(step, now);
+    pub fn progress(&mut self, s: &RunState, spec: &RunSpec, ledger: &TimeLedger) {
+        if self.output != OutputMode::Text {
+            return;
         }
+        let now = wall();
+        let report = ProgressReport::of(s, spec, ledger, true, now);
         if self.has_bar {
-            let since = self.pace.last.map(|(_, at)| now.saturating_duration_since(at));
             let line = match &self.work {
-                Some(work) => work.line(now),
-                None => LiveProgress::of(s, spec, self.pace.per_step, since.unwrap_or_default()),
+                Some(work) => work.line(Instant::now()),
+                None => LiveProgress::of(s, spec, &report, now),
             };
             if self.live.as_ref() != Some(&line) {
                 self.live = Some(line.clone());
@@ -175,23 +152,30 @@ impl Printer {
             }
             return;
         }
-        let key = (step, live.map(|a| a.training.phase), s.mode.word());
-        if self.output != OutputMode::Text || self.shown == Some(key) {
+        let since = s.live().map(|a| a.training.last_progress).filter(|_| report.is_late());
+        if let Some(words) = report.late_words().filter(|_| since != self.late) {
+            self.progress_line(s, spec, &words);
+        }
+        self.late = since;
+        let step = s.live().and_then(|a| a.training.step);
+        if step.is_none() || step == self.shown {
             return;
         }
-        let first = self.shown.is_none_or(|(before, ..)| before != step);
-        self.shown = Some(key);
-        let last = spec.last_step.or(s.progress.total);
-        let due = self
-            .told
-            .is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);
-        if let (Some(step), true, true) = (step, first, due) {
+        self.shown = step;
+        let now = Instant::now();
+        let is_due = |at| now.saturating_duration_since(at) >= PROGRESS_LINE;
+        if self.told.is_none_or(is_due)
+            && let Some(words) = report.step_words()
+        {
             self.told = Some(now);
-            let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
-            let at = self.moment(s);
-            self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
-            self.line(&at, &format!("step {step}{of}{}", self.pace.words()), None);
+            self.progress_line(s, spec, &words);
         }
+    }
+
+    fn progress_line(&mut self, s: &RunState, spec: &RunSpec, words: &str) {
+        let at = self.moment(s);
+        self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
+        self.line(&at, words, None);
     }
 
     /// Progress of a long operation, as bytes done and in total; `None`: it has finished.
@@ -235,7 +219,7 @@ impl Printer {
         let text = match self.output {
             OutputMode::Json => {
                 let mut view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
-                view.ledger = LedgerView::of(ledger, Some(spec), None);
+                view.ledger = LedgerView::of(ledger, Some(spec), None, false);
                 terminal::json(&json!({ "finish": view }).to_string()) + "\n"
             }
             OutputMode::Text | OutputMode::Quiet => terminal::block(&redact_text(&last_words(s, spec))).into_owned(),
@@ -410,25 +394,4 @@ pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
         .read_line(&mut answer)
         .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pace_counts_steps_and_not_the_time_between_attempts() {
-        let start = Instant::now();
-        let at = |s: u64| start + Duration::from_secs(s);
-        let mut pace = StepRate::default();
-        pace.note(Step(10), at(0));
-        assert_eq!(pace.words(), "");
-        pace.note(Step(12), at(6));
-        assert_eq!(pace.words(), ", 3.0 s a step");
-        pace.note(Step(12), at(100));
-        pace.note(Step(8), at(1000));
-        assert_eq!(pace.words(), ", 3.0 s a step");
-        pace.note(Step(9), at(1003));
-        assert_eq!(pace.words(), ", 3.0 s a step");
-    }
 }

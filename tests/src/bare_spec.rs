@@ -14,6 +14,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
     let contents: Vec<String> = ["model", "optimizer", "extra"].map(str::to_owned).to_vec();
     RunSpec {
         run: RunId(run.to_owned()),
+        name: None,
         trainer: TrainerKind::new("verl_ppo"),
         trainer_version: None,
         learnt: None,

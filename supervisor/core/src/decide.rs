@@ -24,6 +24,7 @@ mod running;
 mod space;
 mod stale;
 mod stall;
+pub mod stall_limits;
 mod start;
 mod stop;
 mod words;

@@ -124,20 +124,25 @@ impl TimeLedger {
     /// Wall time by category, up to the newest record.
     #[must_use]
     pub fn parts(&self) -> TimeBreakdown {
+        self.parts_if(TrainingEnd::Well)
+    }
+
+    fn parts_if(&self, end: TrainingEnd) -> TimeBreakdown {
         let mut parts = self.parts.clone();
-        for (part, ms) in self.settled(self.open, TrainingEnd::Well) {
+        for (part, ms) in self.settled(self.open, end) {
             parts.add(part, ms);
         }
         parts
     }
 
-    /// Wall time by category up to `wall`, assuming that nothing has changed since the newest record.
+    /// Wall time by category up to `wall`, assuming that nothing has changed since the newest record. `hangs`: the workers make
+    /// no progress, and the time since the last sign of it is lost.
     #[must_use]
-    pub fn parts_at(&self, wall: WallMs) -> TimeBreakdown {
+    pub fn parts_at(&self, wall: WallMs, hangs: bool) -> TimeBreakdown {
         let mut later = self.clone();
         let more = u64::try_from(wall.0.saturating_sub(self.wall.0)).unwrap_or_default();
         later.spend(self.fitting(more));
-        later.parts()
+        later.parts_if(if hangs { TrainingEnd::Stalled } else { TrainingEnd::Well })
     }
 
     /// When the first attempt was launched; `None` if none was.

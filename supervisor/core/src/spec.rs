@@ -24,6 +24,9 @@ pub use trainer::TrainerKind;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     pub run: RunId,
+    /// What its configuration calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub trainer: TrainerKind,
     pub trainer_version: Option<String>,
     /// Hash over the effective configuration. A change is journaled.

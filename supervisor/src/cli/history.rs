@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     })?;
     let until = seen.alive.supervisor.alive.then(wall);
     let story = teller.finish(&seen.run.0, None);
-    let view = HistoryView::of(&story, &ways, &ledger, seen.spec.as_ref(), until);
+    let view = HistoryView::of(&story, &ways, &ledger, seen.spec.as_ref(), until, seen.hangs());
     if args.json {
         super::print_json(&view)?;
     } else {

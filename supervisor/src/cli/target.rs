@@ -28,6 +28,7 @@ use supervise_core::state::RunState;
 use supervise_host::io_worker::{
     IoAnswer, IoClient, IoQuestion, IoWorkerError, LoadedRun, RUN_DIR_NAME, RegisteredRun,
 };
+use supervise_host::process::proc_stat;
 use supervise_trainers::registry::adapters;
 
 /// How long a file system may take to answer, or to make progress.
@@ -278,7 +279,13 @@ pub(super) fn look_by(
     peek: &dyn Fn(&Utf8Path) -> Result<LoadedRun, String>,
 ) -> RunInfo {
     let mut stuck = None;
-    match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
+    // One that is suspended answers nothing.
+    let suspended = control::supervisor_pid(run).is_some_and(is_suspended);
+    let reply = match suspended {
+        true => Ok(None),
+        false => control::ask(run, &ControlRequest::Status, SUPERVISOR),
+    };
+    match reply {
         Ok(Some(ControlReply::Status { state, spec, ledger })) => {
             let alive = alive(run, Some(&state));
             return RunInfo {
@@ -360,6 +367,7 @@ fn alive(run: &RunId, state: Option<&RunState>) -> RunLiveness {
     let supervisor = Liveness {
         alive: pid.is_some() || control::lives(run),
         pid,
+        stopped: pid.is_some_and(is_suspended),
     };
     let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.launch.guard);
     let guard = guard.filter(|g| supervise_host::process::is_alive(*g));
@@ -369,8 +377,13 @@ fn alive(run: &RunId, state: Option<&RunState>) -> RunLiveness {
         guard: Liveness {
             alive: holds,
             pid: guard.filter(|_| holds).map(|g| g.pid),
+            stopped: false,
         },
     }
+}
+
+fn is_suspended(pid: i32) -> bool {
+    proc_stat(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
 }
 
 /// Reads the journals in a run directory through an I/O worker.

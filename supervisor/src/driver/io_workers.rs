@@ -350,7 +350,7 @@ impl Driver {
             && of > 0
         {
             self.printer.working(Some((bytes, of)));
-            self.printer.progress(&self.state, &self.spec);
+            self.printer.progress(&self.state, &self.spec, &self.ledger);
         }
         if let Some((tag, answer)) = self.work.take(reply, now) {
             self.on_work_answer(tag, answer);

@@ -60,6 +60,7 @@ impl Checked {
         let told = told(&discovered, &out);
         let spec = RunSpec {
             config_hash,
+            name: out.name.take(),
             trainer: out.kind,
             trainer_version: release.version.clone(),
             root,

@@ -85,7 +85,7 @@ impl AttemptOrigins {
 }
 
 impl HistoryView {
-    /// Builds the history; `until`: end of the ledger if the run is running.
+    /// Builds the history; `until`: end of the ledger if the run is running; `hangs`: it makes no progress.
     #[must_use]
     pub fn of(
         view: &ExplainView,
@@ -93,6 +93,7 @@ impl HistoryView {
         ledger: &TimeLedger,
         spec: Option<&RunSpec>,
         until: Option<WallMs>,
+        hangs: bool,
     ) -> Self {
         let stories: Vec<&AttemptStory> = view.attempts.iter().filter(|s| s.attempt > 0).collect();
         let next = stories.iter().skip(1).map(Some).chain([None]);
@@ -106,8 +107,8 @@ impl HistoryView {
             run: view.run.clone(),
             lost_ms: attempts.iter().filter_map(|a| a.lost_ms).sum(),
             attempts,
-            ledger: LedgerView::of(ledger, spec, until),
-            totals: totals(&until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at))),
+            ledger: LedgerView::of(ledger, spec, until, hangs),
+            totals: totals(&until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at, hangs))),
             outcome: view.outcome.clone(),
             roll_back: ways.roll_back.clone(),
         }

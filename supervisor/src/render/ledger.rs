@@ -75,11 +75,11 @@ pub struct ComebackView {
 
 impl LedgerView {
     /// The ledger up to `until`, counting current activities up to then; without it, up to the newest record. `None`:
-    /// nothing was launched.
+    /// nothing was launched. `hangs`: there was no progress for too long.
     #[must_use]
-    pub fn of(ledger: &TimeLedger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Option<Self> {
+    pub fn of(ledger: &TimeLedger, spec: Option<&RunSpec>, until: Option<WallMs>, hangs: bool) -> Option<Self> {
         let began = ledger.began()?;
-        let parts = until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at));
+        let parts = until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at, hangs));
         let devices = spec.map(devices);
         let mut costs: Vec<CostView> = ledger
             .costs()

@@ -1,9 +1,9 @@
 //! The progress line of a run on a terminal: step, rate, resume point, time to the next save.
 
+use super::progress::{NextActKind, ProgressReport};
 use super::status::phase_word;
 use super::time::span;
-use std::time::Duration;
-use supervise_core::id::{Ms, Step};
+use supervise_core::id::{Ms, Step, WallMs};
 use supervise_core::spec::{RunSpec, SaveCadence};
 use supervise_core::state::{RunMode, RunState};
 
@@ -17,47 +17,65 @@ pub struct LiveProgress {
 }
 
 impl LiveProgress {
-    /// `per_step`: recent seconds per step, `since`: time since the newest step.
     #[must_use]
-    pub fn of(s: &RunState, spec: &RunSpec, per_step: Option<f64>, since: Duration) -> Self {
-        let printed = s.live().and_then(|a| a.training.step);
-        let step = printed.or(s.progress.mark);
-        let last = spec.last_step.or(s.progress.total);
-        let doing = match (&s.mode, s.live()) {
-            (RunMode::Running, Some(a)) => phase_word(a.training.phase),
-            (mode, _) => mode.word(),
-        };
-        let mut parts = Vec::new();
-        if let Some(step) = step {
-            parts.push(match last {
+    pub fn of(s: &RunState, spec: &RunSpec, report: &ProgressReport, now: WallMs) -> Self {
+        let doing = report.phase.map_or_else(|| s.mode.word(), phase_word);
+        let mut parts: Vec<String> = report.late_words().into_iter().collect();
+        if let Some(step) = report.step {
+            parts.push(match report.planned {
                 Some(last) => format!("step {step} of {last}"),
                 None => format!("step {step}"),
             });
         }
-        if let Some(seconds) = per_step {
-            parts.push(format!("{seconds:.1} s a step"));
+        if let (Some(since), false) = (report.since_ms, report.is_late()) {
+            parts.push(format!("progress {} ago", span(whole_seconds(since))));
+        }
+        if let Some(ms) = report.step_ms {
+            parts.push(format!("{} a step", span(ms)));
         }
         parts.push(doing.to_owned());
         if let Some(mark) = s.progress.mark {
             parts.push(format!("resume point {mark}"));
         }
-        let running = s.mode == RunMode::Running;
-        if let (Some(step), Some(seconds), true) = (printed, per_step, running)
-            && let Some(save) = next_save(&spec.cadence, step, last)
-        {
-            let left = (save.0 - step.0) as f64 * seconds - since.as_secs_f64();
-            // A step slower than usual delays the save by an unknown time.
-            let words = match left as u64 {
-                0 => format!("next save at {save}"),
-                left => format!("next save in {}", span(Ms(left * 1000))),
-            };
-            parts.push(words);
+        parts.extend(save_words(s, spec, report));
+        parts.extend(
+            report
+                .left(now)
+                .map(|left| format!("ends in about {}", span(whole_seconds(left)))),
+        );
+        parts.extend(
+            report
+                .elapsed_ms
+                .map(|ms| format!("{} so far", span(whole_seconds(ms)))),
+        );
+        match &report.next {
+            Some(next) if matches!(next.what, NextActKind::Launch | NextActKind::Stop) => parts.push(next.words()),
+            _ => {}
         }
         Self {
-            share: step.zip(last).map(|(step, last)| (step.0, last.0)),
+            share: report.step.zip(report.planned),
             words: parts.join(", "),
         }
     }
+}
+
+fn whole_seconds(ms: Ms) -> Ms {
+    Ms::secs(ms.0 / 1000)
+}
+
+fn save_words(s: &RunState, spec: &RunSpec, report: &ProgressReport) -> Option<String> {
+    let step = s.live()?.training.step?;
+    let per_step = report
+        .step_ms
+        .filter(|_| s.mode == RunMode::Running && !report.is_late())?;
+    let save = next_save(&spec.cadence, step, report.planned.map(Step))?;
+    let all = per_step.0.saturating_mul(save.0 - step.0);
+    let left = all.saturating_sub(report.since_ms.unwrap_or_default().0) / 1000;
+    // A step slower than usual delays the save by an unknown time.
+    Some(match left {
+        0 => format!("next save at {save}"),
+        left => format!("next save in {}", span(Ms::secs(left))),
+    })
 }
 
 /// The step after which the trainer saves next, if its configuration says.

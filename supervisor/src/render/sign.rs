@@ -1,5 +1,6 @@
 //! The sign of a run's state. Each state has a word, a sign and a color, because color alone is not accessible.
 
+use super::progress::{ProgressPace, ProgressReport};
 use super::status::StatusView;
 
 /// How good a state is.
@@ -34,7 +35,17 @@ pub fn sign(view: &StatusView) -> (StatusTone, &'static str) {
         (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => (StatusTone::Calm, "■"),
         (Some(_), _) => (StatusTone::Bad, "✗"),
         (None, false) => (StatusTone::Bad, "!"),
+        (None, true) if view.supervisor.stopped => (StatusTone::Bad, "!"),
         (None, true) if view.problem.is_some() || view.held.is_some() => (StatusTone::Odd, "!"),
+        (None, true)
+            if view
+                .progress
+                .as_ref()
+                .is_some_and(|p| p.pace == Some(ProgressPace::Overdue)) =>
+        {
+            (StatusTone::Bad, "!")
+        }
+        (None, true) if view.progress.as_ref().is_some_and(ProgressReport::is_late) => (StatusTone::Odd, "!"),
         (None, true) if view.mode == "running" => (StatusTone::Good, "▶"),
         (None, true) => (StatusTone::Odd, "…"),
     }

@@ -9,6 +9,7 @@ use super::danger::DangerView;
 use super::elsewhere::RemoteSupervisor;
 use super::ledger::LedgerView;
 use super::outcome::outcome_words;
+use super::progress::ProgressReport;
 use super::record::rehearsed;
 use super::terminal::shown;
 use super::time::{span, stamp};
@@ -32,6 +33,9 @@ use supervise_host::process::LeftoverProcess;
 pub struct Liveness {
     pub alive: bool,
     pub pid: Option<i32>,
+    /// Suspended by `^Z` or SIGSTOP.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 /// The current attempt, or the last one.
@@ -117,6 +121,8 @@ pub struct StatusView {
     pub roll_back: Option<RollBack>,
     /// Wall time by category; `null`: nothing was launched, or nothing is known.
     pub ledger: Option<LedgerView>,
+    /// Where the run stands; `null`: its specification is not known.
+    pub progress: Option<ProgressReport>,
     #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
@@ -227,6 +233,7 @@ impl StatusView {
             danger: spec.and_then(|p| DangerView::of(s, p)),
             undead: Vec::new(),
             ledger: None,
+            progress: None,
             waits_for: match &s.mode {
                 RunMode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
@@ -256,9 +263,14 @@ impl StatusView {
         if let Some(o) = &self.outcome {
             return format!("{} (exit code {})", o.word.replace('_', " "), o.exit_code);
         }
-        let mode = match self.waits_for {
-            Some(what) => format!("{} for {what}", self.mode),
-            None => self.mode.to_owned(),
+        if let (true, Some(pid)) = (self.supervisor.stopped, self.supervisor.pid) {
+            return format!("its supervisor is suspended: nothing is watched until `fg` or `kill -CONT {pid}`");
+        }
+        let late = self.progress.as_ref().and_then(ProgressReport::late_words);
+        let mode = match (self.waits_for, late) {
+            (Some(what), _) => format!("{} for {what}", self.mode),
+            (None, Some(late)) => format!("{}, but {late}", self.mode),
+            (None, None) => self.mode.to_owned(),
         };
         match (self.supervisor.alive, self.guard.alive) {
             (true, _) => mode,
@@ -337,8 +349,13 @@ impl StatusView {
                 row("waits for", one_line(what, 600));
             }
         }
+        if let Some(progress) = &self.progress {
+            for (name, value) in progress.rows(self.looked) {
+                row(name, value);
+            }
+        }
         if self.term > 0 {
-            row("progress", self.progress());
+            row("progress", self.proven());
         }
         if let Some(kept) = &self.kept {
             row("kept", one_line(&kept.words(), 600));
@@ -380,7 +397,7 @@ impl StatusView {
         Some(span(supervise_core::id::Ms(u64::try_from(ms).unwrap_or_default())))
     }
 
-    fn progress(&self) -> String {
+    fn proven(&self) -> String {
         let of = self.last_step.map(|l| format!(" of {l}")).unwrap_or_default();
         let mark = match self.mark {
             Some(m) => format!("step {m}{of} is proven"),

@@ -1,5 +1,6 @@
 //! The table of all runs.
 
+use super::progress::ProgressReport;
 use super::status::StatusView;
 use super::terminal::shown;
 
@@ -22,6 +23,8 @@ pub fn table(views: &[StatusView]) -> String {
 pub(super) fn state_word(view: &StatusView) -> String {
     match &view.outcome {
         Some(o) => o.word.replace('_', " "),
+        None if view.supervisor.stopped => "supervisor suspended".to_owned(),
+        None if view.progress.as_ref().is_some_and(ProgressReport::is_late) => "no progress".to_owned(),
         None if view.lives() => view.mode.to_owned(),
         None if view.guard.alive => "no supervisor, workers held".to_owned(),
         None => "not running".to_owned(),

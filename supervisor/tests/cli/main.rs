@@ -24,6 +24,7 @@ mod merge_links;
 mod metrics_page;
 mod migrate;
 mod policy;
+mod progress;
 mod release;
 mod render;
 mod reshard;

@@ -17,10 +17,11 @@ use supervise_core::spec::policy::{Policy, ProofPolicy};
 use supervise_core::spec::{GangSpec, Numbering, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::RunState;
 
-fn spec() -> RunSpec {
+pub(crate) fn spec() -> RunSpec {
     let (every, at_end) = (Some(2), true);
     RunSpec {
         run: RunId("0123456789abcdef".into()),
+        name: None,
         trainer: supervise_trainers::verl::PPO,
         trainer_version: None,
         learnt: None,
@@ -417,10 +418,12 @@ fn a_status_reads_like_this() {
         supervisor: Liveness {
             alive: true,
             pid: Some(69),
+            stopped: false,
         },
         guard: Liveness {
             alive: true,
             pid: Some(70),
+            stopped: false,
         },
     };
     let spec = spec();
@@ -439,7 +442,7 @@ fn a_status_reads_like_this() {
     assert_eq!(
         keys.join(" "),
         "version run root run_dir trainer term mode supervisor guard attempts attempt mark charged retries outcome reasons last_step \
-         checkpoints kept since last_progress problem rehearsal scheduler danger undead ledger"
+         checkpoints kept since last_progress problem rehearsal scheduler danger undead ledger progress"
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), RunLiveness::default());
     assert!(gone.headline().starts_with("not running (was: "), "{}", gone.headline());

@@ -105,6 +105,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
     };
     let spec = RunSpec {
         run: RunId(String::new()),
+        name: None,
         trainer: out.kind,
         trainer_version: None,
         config_hash: 0,

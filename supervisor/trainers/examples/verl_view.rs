@@ -147,6 +147,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         .unwrap_or_default();
     let spec = RunSpec {
         run: RunId("r".into()),
+        name: None,
         trainer: out.kind,
         trainer_version: version.map(str::to_owned),
         learnt: None,

@@ -52,6 +52,8 @@ pub struct ReadInput<'a> {
 #[derive(Debug, Clone)]
 pub struct ReadOutput {
     pub kind: TrainerKind,
+    /// What the configuration calls the run.
+    pub name: Option<String>,
     pub root: Option<Utf8PathBuf>,
     pub cadence: SaveCadence,
     /// The last planned step, if configured.
@@ -102,6 +104,7 @@ impl ReadOutput {
     pub(crate) fn blank(kind: TrainerKind) -> Self {
         Self {
             kind,
+            name: None,
             root: None,
             cadence: SaveCadence {
                 every: None,

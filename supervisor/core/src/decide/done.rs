@@ -4,10 +4,10 @@
 //! left its group. Those that work are left alone: uploads or evaluations after the last step belong to the user.
 
 use super::Deciding;
+use super::stall_limits::StallLimits;
 use crate::id::Ms;
 use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, NoticeKind, RunOutcome};
-use crate::resume::last_step;
 use crate::spec::script::ScriptNews;
 use crate::state::Attempt;
 
@@ -19,8 +19,7 @@ const STILL: Ms = Ms::secs(30);
 impl Deciding<'_> {
     /// Returns true if the trainer announced its end, or its last planned step is proven.
     pub(super) fn is_over(&self, a: &Attempt) -> bool {
-        let is_proven = |last| a.training.step >= Some(last) && self.s.progress.mark >= Some(last);
-        a.output.ended || last_step(&self.s, self.spec).is_some_and(is_proven)
+        StallLimits::new(&self.s, self.spec, a).is_over()
     }
 
     /// Returns true if the training was over when we stopped it, so that the exit status says nothing.

@@ -4,14 +4,13 @@
 //! stuck. *Hard limit*: there was no progress for so long that this alone decides, whatever the processes do.
 
 use super::Deciding;
+use super::stall_limits::StallLimits;
 use crate::checkpoint::Verdict;
 use crate::event::{Event, EventKind, TimerKey, TrainerPhase};
 use crate::id::{AttemptNo, Ms};
 use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, Decision, JournalRecord};
 use crate::observe::activity::ActivitySample;
-use crate::observe::durations::DurationKind;
-use crate::spec::policy::HardLimit;
 use crate::state::{Attempt, RunMode, STALLED};
 
 const STALL_CHECK: Ms = Ms::secs(10);
@@ -24,15 +23,6 @@ const LOOKS: Ms = Ms::secs(15);
 const LAST_WORDS: Ms = Ms(20_000);
 /// A save that has been silent for this long is checked for growing files.
 const LONG_SAVE: Ms = Ms::secs(60);
-/// Hard limit unless it is set: the larger of this and `HARD_FACTOR` times the longest time between steps.
-const HARD: Ms = Ms::secs(3600);
-const HARD_FACTOR: u64 = 20;
-/// Factor on the hard limit for a phase that has never ended in this run.
-const NEVER_ENDED: u64 = 4;
-/// Without a configured pattern, a command's lines are taken to show steps once this many have risen, ...
-const GUESSED: u64 = 3;
-/// ... and are trusted like others after this many.
-const TRUSTED: u64 = 10;
 
 impl Deciding<'_> {
     pub(super) fn on_stall_check(&mut self) {
@@ -56,7 +46,7 @@ impl Deciding<'_> {
             );
             return self.stop(AfterStop::Diagnose, false, vec![Reason::new("said_failed", text)]);
         }
-        if self.is_unwatched(a) {
+        if self.limits(a).is_unwatched() {
             return self.tell_unwatched();
         }
         if self.is_late(LOOKS) {
@@ -67,17 +57,18 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_look(&mut self, attempt: AttemptNo, look: &ActivitySample) {
-        let watched = self
-            .s
-            .live()
-            .filter(|a| a.no == attempt && !self.is_unwatched(a) && !self.is_over(a));
+        let is_judged = |a: &&Attempt| {
+            let limits = self.limits(a);
+            a.no == attempt && !limits.is_unwatched() && !limits.is_over()
+        };
+        let watched = self.s.live().filter(is_judged);
         let Some(a) = watched.filter(|_| matches!(self.s.mode, RunMode::Running) && !self.s.is_held()) else {
             return;
         };
         let text = if self.is_late(Ms(0)) {
             self.late_text(&look.words())
-        } else if look.is_stuck() && self.is_overdue(a) && !self.may_save(a) {
-            let (silent, limit) = (self.e.at.since(a.training.last_progress), self.soon_limit(a));
+        } else if look.is_stuck() && self.limits(a).is_overdue(self.e.at) && !self.may_save(a) {
+            let (silent, limit) = (self.e.at.since(a.training.last_progress), self.limits(a).soft());
             let (what, ranks) = (what_is_missing(a.training.phase), look.words());
             format!(
                 "stuck: {what} for {} s (limit {} s): {ranks}",
@@ -93,14 +84,21 @@ impl Deciding<'_> {
         self.stalled(text);
     }
 
+    fn limits<'b>(&'b self, a: &'b Attempt) -> StallLimits<'b> {
+        StallLimits::new(&self.s, self.spec, a)
+    }
+
     /// Returns true if there was no progress for the hard limit and `more`, which alone decides.
     fn is_late(&self, more: Ms) -> bool {
         // Work after the last step belongs to the user.
-        let Some(a) = self.s.live().filter(|a| !self.is_over(a) && !self.is_healing(a)) else {
+        let Some(a) = self.s.live() else { return false };
+        let limits = self.limits(a);
+        if limits.is_over() || limits.is_healing(self.e.at) {
             return false;
-        };
+        }
         let silent = self.e.at.since(a.training.last_progress);
-        self.hard_limit(a)
+        limits
+            .hard()
             .is_some_and(|limit| silent.0 >= limit.0.saturating_add(more.0))
     }
 
@@ -110,45 +108,23 @@ impl Deciding<'_> {
             "stuck: {} for {} s, which is longer than the hard limit of {} s (stall.hard): {ranks}",
             what_is_missing(a.training.phase),
             self.e.at.since(a.training.last_progress).0 / 1000,
-            self.hard_limit(a).unwrap_or_default().0 / 1000,
-        )
-    }
-
-    /// Returns true if progress is overdue by what the run has shown. Waiting for a file system that does not answer
-    /// does not count.
-    fn is_overdue(&self, a: &Attempt) -> bool {
-        self.s.context.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a) && !self.is_healing(a)
-    }
-
-    /// Returns true during an in-process restart, which may take as long as a start, however often it is announced.
-    fn is_healing(&self, a: &Attempt) -> bool {
-        let limit = || self.spec.policy.stall.startup.max(self.learnt(DurationKind::Startup));
-        a.training
-            .pace
-            .heals
-            .is_some_and(|since| self.e.at.since(since) < limit())
-    }
-
-    fn waited(&self, a: &Attempt) -> Ms {
-        self.e.at.since(
-            a.training
-                .last_progress
-                .max(a.training.pace.excused.unwrap_or_default()),
+            self.limits(a).hard().unwrap_or_default().0 / 1000,
         )
     }
 
     /// Returns true if a save has incomplete files and is within its time limit, whatever the output says.
     fn may_save(&self, a: &Attempt) -> bool {
-        self.save_in_progress() && self.waited(a) < self.soon_limit(a).max(self.spec.policy.stall.save)
+        let limits = self.limits(a);
+        self.save_in_progress() && limits.waited(self.e.at) < limits.soft().max(self.spec.policy.stall.save)
     }
 
     /// Judges by the whole process tree if nothing is known about the ranks: too many of them, or a guard of an older
     /// release.
     fn judge_tree(&mut self) {
-        let Some(a) = self.s.live().filter(|a| self.is_overdue(a)) else {
+        let Some(a) = self.s.live().filter(|a| self.limits(a).is_overdue(self.e.at)) else {
             return;
         };
-        let (limit, waited) = (self.soon_limit(a), self.waited(a));
+        let (limit, waited) = (self.limits(a).soft(), self.limits(a).waited(self.e.at));
         let silent = self.e.at.since(a.training.last_progress);
         let what = what_is_missing(a.training.phase);
         let still = self.e.at.since(a.training.last_active);
@@ -164,7 +140,7 @@ impl Deciding<'_> {
             );
             self.stalled(text);
         } else if waited.0 < limit.0.saturating_add(STALL_CHECK.0) && !self.spec.policy.start.observe {
-            let until = match self.hard_limit(a) {
+            let until = match self.limits(a).hard() {
                 Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
             };
@@ -199,16 +175,6 @@ impl Deciding<'_> {
         }
     }
 
-    /// Returns true if no line of the command shows a step, so that nothing is known of its progress.
-    fn is_unwatched(&self, a: &Attempt) -> bool {
-        let wanted = if self.spec.policy.stall.progress.is_some() {
-            1
-        } else {
-            GUESSED
-        };
-        self.spec.root.is_none() && a.training.pace.steps < wanted
-    }
-
     fn tell_unwatched(&mut self) {
         let Some(a) = self.s.live() else { return };
         if a.training.pace.told || self.e.at.since(a.training.last_progress) < self.spec.policy.stall.startup {
@@ -224,45 +190,6 @@ impl Deciding<'_> {
         );
         let reason = Reason::new("unwatched", what.clone());
         self.decided(Decision::Unwatched { what }, vec![reason]);
-    }
-
-    /// The longest time that a phase should take, by what the run has shown, with the stall factor.
-    fn learnt(&self, clock: DurationKind) -> Ms {
-        let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
-        Ms((high.0 as f64 * self.spec.policy.stall.factor) as u64)
-    }
-
-    fn soon_limit(&self, a: &Attempt) -> Ms {
-        let p = &self.spec.policy;
-        let learnt = |clock| self.learnt(clock);
-        let clock = a.training.pace.clock(a.training.phase);
-        match clock {
-            DurationKind::Startup => p.stall.startup.max(learnt(clock)),
-            DurationKind::Save => p.stall.save.max(learnt(clock)),
-            // If no validation has ended yet, there is no measured time for it.
-            DurationKind::Validate if self.s.clocks.of(clock).is_none() => {
-                p.stall.startup.max(p.stall.minimum).max(learnt(DurationKind::Step))
-            }
-            DurationKind::FirstStep => p.stall.minimum.max(learnt(clock)).max(learnt(DurationKind::Step)),
-            DurationKind::Step | DurationKind::Validate | DurationKind::Exit => p.stall.minimum.max(learnt(clock)),
-        }
-    }
-
-    fn hard_limit(&self, a: &Attempt) -> Option<Ms> {
-        let limit = match self.spec.policy.stall.hard {
-            HardLimit::Never => return None,
-            HardLimit::After(limit) => limit,
-            HardLimit::Auto => HARD.max(Ms(self.s.clocks.longest_gap().0.saturating_mul(HARD_FACTOR))),
-        };
-        let clock = a.training.pace.clock(a.training.phase);
-        let guessed =
-            self.spec.root.is_none() && self.spec.policy.stall.progress.is_none() && a.training.pace.steps < TRUSTED;
-        let more = if guessed || self.s.clocks.of(clock).is_none() {
-            NEVER_ENDED
-        } else {
-            1
-        };
-        Some(Ms(limit.0.saturating_mul(more)))
     }
 
     /// A save whose files grow makes progress, however long it takes. `seen`: the scan as it arrived, including the

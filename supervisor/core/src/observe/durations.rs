@@ -19,6 +19,9 @@ const PRIOR: f64 = 2.0;
 /// With few samples the tail ends at this many times the longest one.
 const ROOM: f64 = 4.0;
 
+/// Measurements of the time of a step that are kept: a save among them does not change their median.
+const RECENT: usize = 15;
+
 /// A clock of a run, which measures from one sign of progress to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -117,6 +120,9 @@ fn edge(bin: u16) -> f64 {
 pub struct Clocks {
     by: BTreeMap<DurationKind, Durations>,
     longest: Ms,
+    /// Microseconds per step, as last measured, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    recent: Vec<u64>,
 }
 
 impl Clocks {
@@ -134,6 +140,22 @@ impl Clocks {
     /// Notes the time between two steps.
     pub fn note_gap(&mut self, gap: Ms) {
         self.longest = self.longest.max(gap);
+    }
+
+    /// Notes that this many steps took so long, without saves and validations that the trainer announced.
+    pub fn note_steps(&mut self, took: Ms, steps: u64) {
+        if self.recent.len() >= RECENT {
+            self.recent.remove(0);
+        }
+        self.recent.push(took.0.saturating_mul(1000) / steps.max(1));
+    }
+
+    /// The usual time of a step: the median of the last measurements; `None` without any.
+    #[must_use]
+    pub fn step_time(&self) -> Option<Ms> {
+        let mut recent = self.recent.clone();
+        recent.sort_unstable();
+        Some(Ms(recent.get(recent.len() / 2)?.div_ceil(1000)))
     }
 
     /// Longest time between two steps, whatever happened in between.
@@ -173,6 +195,17 @@ mod tests {
         assert!((10_000..30_000).contains(&high(100)), "{}", high(100));
         assert!((10_000..13_000).contains(&high(1900)), "{}", high(1900));
         assert!(high(1) >= high(10) && high(10) >= high(100) && high(100) >= high(1000));
+    }
+
+    #[test]
+    fn the_usual_time_of_a_step_is_no_pause_and_no_old_one() {
+        let mut clocks = Clocks::default();
+        assert_eq!(clocks.step_time(), None);
+        (0..20).for_each(|_| clocks.note_steps(Ms(5000), 1));
+        (0..20).for_each(|n| clocks.note_steps(Ms(if n % 4 == 0 { 60_000 } else { 1000 }), 5));
+        assert_eq!(clocks.step_time(), Some(Ms(200)));
+        clocks.note_steps(Ms(1), u64::MAX);
+        assert_eq!(clocks.recent.len(), RECENT);
     }
 
     #[test]

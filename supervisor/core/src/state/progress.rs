@@ -67,18 +67,22 @@ impl AttemptProgress {
         self.heals = self.heals.map(|t| t.after(missing));
     }
 
-    /// Notes that a step rose or another phase started.
-    fn advance(&mut self, clocks: &mut Clocks, phase: TrainerPhase, rose: bool, at: Tick) {
+    /// Notes that the step rose by `risen`, or that another phase started.
+    fn advance(&mut self, clocks: &mut Clocks, phase: TrainerPhase, risen: u64, at: Tick) {
         let took = at.since(self.began);
         // A step with an in-process restart says nothing about the time per step.
         let counts = self.heals.is_none();
         if counts && took > Ms(0) {
-            clocks.note(self.clock(phase), took);
+            let clock = self.clock(phase);
+            clocks.note(clock, took);
+            if clock == DurationKind::Step && risen > 0 {
+                clocks.note_steps(took, risen);
+            }
         }
         self.began = at;
         self.told = false;
         self.grown = None;
-        if rose {
+        if risen > 0 {
             if let Some(before) = self.stepped.replace(at).filter(|_| counts) {
                 clocks.note_gap(at.since(before));
             }
@@ -117,7 +121,12 @@ impl Attempt {
                     e.at.since(self.training.pace.began),
                 );
             }
-            self.training.pace.advance(clocks, self.training.phase, rose, e.at);
+            let more = step
+                .unwrap_or_default()
+                .0
+                .saturating_sub(self.training.step.unwrap_or_default().0);
+            let risen = if rose { more.max(1) } else { 0 };
+            self.training.pace.advance(clocks, self.training.phase, risen, e.at);
         }
         if rose {
             // Steps that are printed faster than they are told count too.

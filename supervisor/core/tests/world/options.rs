@@ -97,6 +97,7 @@ impl Default for Habits {
 pub(crate) fn spec() -> RunSpec {
     RunSpec {
         run: RunId("feedfacefeedface".to_owned()),
+        name: None,
         trainer: TrainerKind::new("verl_ppo"),
         trainer_version: None,
         learnt: None,

@@ -6,10 +6,11 @@ use crate::error::CliError;
 use crate::newer_journal::newer_journal;
 use crate::render::elsewhere::RemoteSupervisor;
 use crate::render::ledger::LedgerView;
+use crate::render::progress::ProgressReport;
 use crate::render::shown_command;
 use crate::render::status::{RunLiveness, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_core::id::{ProcRef, RunId, Term};
+use supervise_core::id::{ProcRef, RunId, Term, WallMs};
 use supervise_core::ledger::TimeLedger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
@@ -176,7 +177,18 @@ impl RunInfo {
     pub(in crate::cli) fn account(&self) -> Option<LedgerView> {
         let lives = self.alive.supervisor.alive || self.elsewhere.is_some();
         let until = lives.then(wall);
-        LedgerView::of(&self.ledger, self.spec.as_ref(), until)
+        LedgerView::of(&self.ledger, self.spec.as_ref(), until, self.hangs())
+    }
+
+    /// True if it makes no progress for longer than it has shown to need.
+    pub(in crate::cli) fn hangs(&self) -> bool {
+        self.progress(wall()).is_some_and(|p| p.is_late())
+    }
+
+    fn progress(&self, now: WallMs) -> Option<ProgressReport> {
+        let (state, spec) = (self.state.as_ref()?, self.spec.as_ref()?);
+        let watched = self.elsewhere.is_some() || self.alive.supervisor.alive && !self.alive.supervisor.stopped;
+        Some(ProgressReport::of(state, spec, &self.ledger, watched, now))
     }
 
     pub(in crate::cli) fn view(&self) -> StatusView {
@@ -187,8 +199,10 @@ impl RunInfo {
                 view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
                 view.elsewhere = self.elsewhere.clone();
                 view.undead = self.undead();
-                view.looked = Some(wall());
+                let now = wall();
+                view.looked = Some(now);
                 view.ledger = self.account();
+                view.progress = self.progress(now);
                 view
             }
             (None, problem) => {

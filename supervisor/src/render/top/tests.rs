@@ -23,6 +23,7 @@ fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<RunOutcome>) ->
     let supervisor = Liveness {
         alive: s.outcome.is_none(),
         pid: Some(7),
+        stopped: false,
     };
     let mut view = StatusView::of(
         run,

@@ -55,6 +55,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     check_keys(v, &tree);
     let mode = mode(v);
     let place = place(v, input);
+    let name = v.name("experiment_name");
+    let name = name.map(|name| {
+        v.name("trial_name")
+            .map_or(name.clone(), |trial| format!("{name}/{trial}"))
+    });
     let cadence = cadence(v);
     let is_rl = v.is_set("rollout") || v.is_set("gconfig");
     let actor = engine(v, "actor");
@@ -120,6 +125,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         own: ArealSpec { frequencies, ..live }.own(),
     });
     Ok(ReadOutput {
+        name,
         root: place.map(|p| p.root),
         cadence,
         last_step: last_step.map(Step),

@@ -61,6 +61,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     out.command = named(input);
     out.facts.settings = input.set.to_vec();
     out.facts.trackers = trackers(&said, input);
+    out.name = said.text("run_name").map(str::to_owned);
     let mut wrong = Vec::new();
     out.root = output_dir(&said, input).map_err(|e| wrong.push(e)).unwrap_or_default();
     wrong.extend(versions(&said, input).err());

@@ -99,6 +99,15 @@ impl<'a, B> ConfigReader<'a, B> {
         self.typed(key, &node, kind)
     }
 
+    /// A name that was set; one that cannot be read is no problem.
+    pub(crate) fn name(&self, key: &str) -> Option<String> {
+        if !self.is_said(key) {
+            return None;
+        }
+        let node = InterpolationResolver::new(self.tree, self.env).get(key).ok()??;
+        (TEXT.1)(&node.value).filter(|name| !name.is_empty())
+    }
+
     /// A value of a type that must not be null; `None` if missing.
     pub(crate) fn needed<T>(&mut self, key: &str, kind: ScalarType<T>) -> Option<T> {
         let node = self.evaluated(key)?;

@@ -85,6 +85,7 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
     } else {
         super::read_ppo(&mut reader, input)
     };
+    out.name = reader.name("trainer.experiment_name");
     let mut problems = std::mem::take(&mut reader.problems);
     out.findings = std::mem::take(&mut reader.findings);
     match launch(input, &basis) {

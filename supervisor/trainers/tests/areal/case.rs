@@ -196,6 +196,7 @@ impl Case {
         let out = self.good();
         RunSpec {
             run: RunId("feedfacefeedface".to_owned()),
+            name: None,
             trainer: out.kind,
             trainer_version: None,
             config_hash: 1,

@@ -106,6 +106,7 @@ pub(crate) fn expectation(command: &[String]) -> ExpectedLayout {
 fn spec(out: ReadOutput) -> RunSpec {
     RunSpec {
         run: RunId("feedfacefeedface".to_owned()),
+        name: None,
         trainer: out.kind,
         trainer_version: None,
         config_hash: 1,

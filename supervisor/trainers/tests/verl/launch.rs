@@ -21,6 +21,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     };
     RunSpec {
         run: RunId("r".into()),
+        name: None,
         trainer,
         trainer_version: Some("0.9.1".to_owned()),
         learnt: None,
