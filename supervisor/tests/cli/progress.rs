@@ -27,8 +27,10 @@ impl Training {
         spec.last_step = Some(Step(1000));
         spec.name = Some("grpo".to_owned());
         spec.policy.stall_minimum = Ms::secs(200);
+        let mut s = launched();
+        s.apply(&decided(Decision::Run, "x"));
         Self {
-            s: launched(),
+            s,
             ledger: TimeLedger::default(),
             spec,
             at: 0,
