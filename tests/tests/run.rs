@@ -81,6 +81,8 @@ mod serve;
 mod serve_back;
 #[path = "run/serve_hung.rs"]
 mod serve_hung;
+#[path = "run/serve_live.rs"]
+mod serve_live;
 #[path = "run/serve_next.rs"]
 mod serve_next;
 #[path = "run/service.rs"]

@@ -148,6 +148,23 @@ impl Browser {
         said.as_str().map(str::to_owned)
     }
 
+    /// The result of a script's body in the page.
+    #[must_use]
+    pub fn script(&self, body: &str) -> Value {
+        self.in_session("POST", "/execute/sync", &json!({"script": body, "args": []}))
+    }
+
+    /// Asks for a command of Chromium's own protocol.
+    pub fn command(&self, name: &str, params: &Value) {
+        self.in_session("POST", "/goog/cdp/execute", &json!({"cmd": name, "params": params}));
+    }
+
+    /// From now on pages ask for nothing at intervals: only the server's events renew them.
+    pub fn without_intervals(&self) {
+        let source = "window.setInterval = () => 0";
+        self.command("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": source }));
+    }
+
     /// Waits for an element: the page is renewed while it is looked at.
     fn element(&self, selector: &str) -> String {
         let wanted = json!({"using": "css selector", "value": selector});

@@ -174,8 +174,17 @@ fn a_page_follows_its_run() {
     (&live).write_all(request.as_bytes()).unwrap();
     let mut lines = BufReader::new(live).lines();
     assert!(lines.next().unwrap().unwrap().contains("200"));
+    let mut told = || {
+        assert!(lines.any(|l| l.unwrap() == "event: change"), "a change is told");
+        let data = lines.next().unwrap().unwrap();
+        assert!(
+            data.strip_prefix("data: ").is_some_and(|d| !d.is_empty()),
+            "browsers drop it: {data}"
+        );
+    };
+    told();
     scene.go();
-    assert!(lines.any(|l| l.unwrap() == "event: change"), "a change is told");
+    told();
     run.wait().expect(0);
     let ended = eventually("the page tells of the end", || {
         let (_, body) = server.get(&page, &cookie);

@@ -319,10 +319,12 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
             // Progress and refusal of a rollback are shown only on the run's page.
             let wish = run.as_ref().and_then(|run| site.wishes.of(run));
             now.extend(wish.map(|w| format!("{} {} {:?}", w.to, w.seconds / 5, w.refused)));
-            let changed = last.as_ref().is_some_and(|l| *l != now);
+            // The first look is reported too: the page may be older than it.
+            let changed = last.as_ref() != Some(&now);
             last = Some(now);
             if changed {
-                let event = Event::default().event("change").data("");
+                // Browsers drop an event without a line of data.
+                let event = Event::default().event("change").data("look");
                 return Some((Ok::<_, Infallible>(event), (site, run, last, place)));
             }
             tokio::time::sleep(LOOK).await;
