@@ -85,6 +85,8 @@ mod serve_hung;
 mod serve_live;
 #[path = "run/serve_next.rs"]
 mod serve_next;
+#[path = "run/serve_view.rs"]
+mod serve_view;
 #[path = "run/service.rs"]
 mod service;
 #[path = "run/stacks.rs"]

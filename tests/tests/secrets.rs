@@ -196,6 +196,11 @@ fn served(scene: &Scene, canaries: &Canaries) {
         (format!("run/{run}"), "hub"),
         (format!("run/{run}/log?attempt=1&worker=0"), "could not reach the hub"),
         (format!("run/{run}/log?attempt=1&worker=0&q=canary"), ""),
+        (
+            format!("run/{run}/log/download?attempt=1&worker=0"),
+            "could not reach the hub",
+        ),
+        (format!("run/{run}/curves.json"), ""),
         (format!("run/{run}/config"), ""),
     ] {
         let text = get(&page, &cookie);

@@ -10,6 +10,7 @@ use crate::exit::SuperviseExitCode;
 use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
 use shown::LogFormat;
+pub(in crate::cli) use shown::SafePieces;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;

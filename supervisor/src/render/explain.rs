@@ -29,6 +29,9 @@ pub struct TimelineLine {
     pub at: WallMs,
     pub text: String,
     pub reasons: Vec<Reason>,
+    /// A step was proven or deleted as planned.
+    #[serde(skip)]
+    pub routine: bool,
 }
 
 /// One attempt.
@@ -154,6 +157,7 @@ impl StoryBuilder {
                 at: wall,
                 text,
                 reasons: reasons(r),
+                routine: is_routine(r),
             });
         }
         self.look(r);
@@ -299,6 +303,14 @@ fn blank(no: u32) -> AttemptStory {
         gone: false,
         account: None,
         seen: FirstFailure::default(),
+    }
+}
+
+fn is_routine(r: &JournalRecord) -> bool {
+    match r {
+        JournalRecord::Decided { what, .. } => matches!(what, Decision::Mark { .. } | Decision::SaveGrows { .. }),
+        JournalRecord::Intended { act, .. } => matches!(act.kind, ActKind::Prune(_) | ActKind::Keep { .. }),
+        JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => false,
     }
 }
 

@@ -3,37 +3,62 @@
 
 mod acts;
 mod attempts;
+mod compare;
 mod config;
 mod curves;
 mod list;
 mod log;
+mod machine;
 mod picture;
+mod progress;
 mod run;
 mod table;
 mod thinned;
 
-pub use acts::{ResumePage, RollbackPreview, SentBack, resume, rollback};
+pub use acts::{ResumePage, RollbackPreview, SentBack, StopKind, resume, rollback, stop};
+pub use compare::compare;
 pub use config::{ConfigPage, config, plan};
-pub use list::{ListQuery, list};
-pub use log::{LogView, log};
-pub use picture::RunChart;
+pub use list::{ListQuery, RunColumn, StateFilter, list};
+pub use log::{LogExtract, LogLine, LogView, log};
+pub use machine::{DoctorCheck, MachinePage, machine};
+pub use picture::{ChartData, RunChart};
 pub use run::{RunView, run};
 
 use super::sign::sign;
+use super::status::StatusView;
 use super::terminal::shown;
+use super::time::stamp;
 use maud::{DOCTYPE, Markup, html};
+use supervise_core::id::WallMs;
 
 /// The style of all pages.
-pub const STYLE: &str = include_str!("page/style.css");
+pub const STYLE: &str = concat!(include_str!("page/uplot/uPlot.min.css"), include_str!("page/style.css"));
 /// The script that updates a page as its run progresses.
 pub const SCRIPT: &str = include_str!("page/live.js");
+/// uPlot, which draws curves, with its license.
+pub const UPLOT: &str = concat!(
+    "/*!\n",
+    include_str!("page/uplot/LICENSE"),
+    "*/\n",
+    include_str!("page/uplot/uPlot.iife.min.js")
+);
+/// The script that draws the curves of runs.
+pub const CHART_SCRIPT: &str = include_str!("page/charts.js");
 
 /// The content security policy: our own files only, no inline scripts, no framing.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
                           frame-ancestors 'none'";
 
+/// The scripts of a page with curves.
+const CHARTS: [&str; 2] = ["/uplot.js", "/charts.js"];
+
 /// A whole page; `live`: URL of its updates.
 fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
+    page_with(&[], title, live, main)
+}
+
+/// A page with more scripts.
+fn page_with(scripts: &[&str], title: &str, live: Option<&str>, main: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -41,12 +66,13 @@ fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (shown(title)) }
+                title { @if title != "supervise" { (shown(title)) " · " } "supervise" }
                 link rel="stylesheet" href="/style.css";
                 script src="/live.js" defer {}
+                @for script in scripts { script src=(script) defer {} }
             }
             body {
-                header { nav aria-label="Pages" { a href="/" { "supervise" } } p #live role="status" {} }
+                header { nav aria-label="Pages" { a.home href="/" { "supervise" } a href="/" { "Runs" } a href="/machine" { "Machine" } } p #live role="status" {} }
                 main data-live=[live] { (main) }
             }
         }
@@ -98,12 +124,41 @@ pub fn entered() -> String {
     page.into_string()
 }
 
+/// A moment: in UTC without scripts, else in the zone of the browser.
+fn when(at: WallMs) -> Markup {
+    let utc = stamp(at);
+    html! { time datetime=(utc) { (utc) } }
+}
+
+/// Says in which zone times are shown.
+fn zone() -> Markup {
+    html! { span #zone { "Times with a Z are UTC." } }
+}
+
+/// The name of a run and its place: most checkpoint roots end with a word that says nothing.
+pub(crate) fn named(v: &StatusView) -> (&str, &str) {
+    const SAYS_NOTHING: [&str; 8] = [
+        "checkpoints",
+        "checkpoint",
+        "ckpt",
+        "ckpts",
+        "output",
+        "outputs",
+        "save",
+        ".supervise",
+    ];
+    let place = v.root.as_deref().or(v.run_dir.as_deref()).unwrap_or(&v.run);
+    let mut parts = place.rsplit('/').filter(|part| !part.is_empty());
+    let name = parts.find(|part| !SAYS_NOTHING.contains(part)).unwrap_or(place);
+    (name, place)
+}
+
 fn px(n: f64) -> String {
     format!("{n:.1}")
 }
 
 /// The state with a sign in front: color alone is not accessible.
-fn state(view: &super::status::StatusView) -> Markup {
+fn state(view: &StatusView) -> Markup {
     let (tone, sign) = sign(view);
     html! { span class={ "state " (tone.word()) } { span aria-hidden="true" { (sign) } " " (shown(&view.headline())) } }
 }

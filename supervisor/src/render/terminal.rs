@@ -47,6 +47,29 @@ pub fn shown(text: &str) -> String {
     escaped.unwrap_or_else(|| open.into_owned())
 }
 
+/// A line as a terminal would leave it, without colors: of a redrawn progress bar only the last state.
+#[must_use]
+pub fn as_printed(line: &str) -> String {
+    let last = line.rsplit('\r').find(|l| !l.is_empty()).unwrap_or_default();
+    let mut out = String::with_capacity(last.len());
+    let mut rest = last;
+    while let Some(at) = rest.find("\x1b[") {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        let body = &after[2..];
+        let end = body.find(|c: char| !matches!(c, '0'..='9' | ';' | ':'));
+        match end.filter(|end| body[*end..].starts_with('m')) {
+            Some(end) => rest = &body[end + 1..],
+            // Not a color sequence: it is shown as an escape.
+            None => {
+                out.push_str(&after[..2]);
+                rest = body;
+            }
+        }
+    }
+    out + rest
+}
+
 fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(|c| moves(c) && !stays(c)) {
         return Cow::Borrowed(text);
@@ -288,6 +311,13 @@ mod tests {
         assert_eq!(back["text"], value["text"]);
         assert_eq!(back["digits"], value["digits"]);
         assert_eq!(back["key"], "***");
+    }
+
+    #[test]
+    fn a_line_is_shown_as_a_terminal_would_leave_it() {
+        assert_eq!(as_printed("\x1b[31mred\x1b[0m x"), "red x");
+        assert_eq!(as_printed("10%\r20%\r30%\r"), "30%");
+        assert_eq!(as_printed("a\x1b[2Jb\x1b["), "a\x1b[2Jb\x1b[");
     }
 
     #[test]

@@ -161,7 +161,11 @@ impl Browser {
 
     /// From now on pages ask for nothing at intervals: only the server's events renew them.
     pub fn without_intervals(&self) {
-        let source = "window.setInterval = () => 0";
+        self.before_each_page("window.setInterval = () => 0");
+    }
+
+    /// From now on a script is run in each page before its own.
+    pub fn before_each_page(&self, source: &str) {
         self.command("Page.addScriptToEvaluateOnNewDocument", &json!({ "source": source }));
     }
 

@@ -47,10 +47,36 @@ fn a_page_shows_the_end_that_it_asked_for() {
     let page = format!("http://{}/run/{}", server.at, run_of(&scene));
     browser.go(&page);
     browser.click("#act summary");
-    browser.click("#act form[action$=stop-now] button");
+    browser.click("#act button[value=stop-now]");
+    shows(&browser, "Its workers are killed at once.");
+    shows(&browser, "The run resumes from step 4.");
+    assert!(scene.status()["outcome"].is_null(), "a question stops nothing");
+    browser.click("main form button.danger");
     run.wait().expect(7);
     shows(&browser, "stopped (exit code 7)");
     assert_eq!(browser.url(), page);
     server.stops();
     scene.assert_alone();
+}
+
+#[test]
+fn times_are_those_of_the_browser_and_utc_on_hover() {
+    let Some(browser) = Browser::open(400) else { return };
+    browser.command("Emulation.setTimezoneOverride", &json!({"timezoneId": "Asia/Tokyo"}));
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    browser.go(&format!("http://{}/run/{}", server.at, run_of(&scene)));
+    let time = eventually("a time is there", || {
+        let time = browser.script(
+            "const t = document.querySelector('#attempt-1 summary time'); return t && t.title && [t.textContent, t.title, t.dateTime]",
+        );
+        time.is_array().then_some(time)
+    });
+    let text = |n: usize| time[n].as_str().unwrap();
+    let hour = |text: &str| text[11..13].parse::<u32>().unwrap();
+    assert_eq!(hour(text(0)), (hour(text(2)) + 9) % 24, "{time}");
+    assert_eq!(text(1), text(2).replace('T', " ").replace('Z', " UTC"), "{time}");
+    shows(&browser, "Times are those of Asia/Tokyo");
+    server.stops();
 }

@@ -151,7 +151,7 @@ fn ages_on_a_page_get_on_while_nothing_happens() {
     let first = eventually("the page is there", age);
     assert!(first.contains("Last event"), "{first}");
     wait_for("the age gets on", || age().is_some_and(|now| now != first));
-    let heads = browser.text("#h-steps + .wide table thead");
+    let heads = browser.text("#h-checkpoints + .wide table thead");
     assert!(
         heads.is_some_and(|h| h.contains("Is it needed?")),
         "the table has its heads"

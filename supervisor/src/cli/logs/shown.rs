@@ -14,14 +14,14 @@ pub(super) enum LogFormat {
     /// Byte for byte.
     Raw,
     /// Without secrets; on a terminal, colors are the only control sequences.
-    Safe(Pieces, Option<OutputFilter>),
+    Safe(SafePieces, Option<OutputFilter>),
     /// One object per line.
     Json(WorkerLines),
 }
 
 /// Output in pieces that end with a newline or a carriage return.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(in crate::cli) struct SafePieces {
     begun: Vec<u8>,
     redactor: LineRedactor,
 }
@@ -51,7 +51,7 @@ impl LogFormat {
                 ..WorkerLines::default()
             }),
             (false, false, false) => Self::Raw,
-            (false, ..) => Self::Safe(Pieces::default(), terminal.then(OutputFilter::default)),
+            (false, ..) => Self::Safe(SafePieces::default(), terminal.then(OutputFilter::default)),
         }
     }
 
@@ -106,8 +106,8 @@ fn out(bytes: &[u8], filter: &mut Option<OutputFilter>) -> io::Result<()> {
     }
 }
 
-impl Pieces {
-    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+impl SafePieces {
+    pub(in crate::cli) fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         for b in bytes {
             self.begun.push(*b);
@@ -119,7 +119,7 @@ impl Pieces {
     }
 
     /// The unfinished piece. Bytes that are not text are kept if they hide nothing.
-    fn rest(&mut self) -> Vec<u8> {
+    pub(in crate::cli) fn rest(&mut self) -> Vec<u8> {
         let piece = std::mem::take(&mut self.begun);
         let end = piece
             .iter()
@@ -170,7 +170,7 @@ mod tests {
         let text = b"one \xff\r 5%\rgot hf_abcdefghijklmnopqrstuvwx\n-----BEGIN PRIVATE KEY-----\nAb1=\n-----END PRIVATE KEY-----\nlast";
         let wanted = b"one \xff\r 5%\rgot ***\n-----BEGIN PRIVATE KEY-----\n***\n-----END PRIVATE KEY-----\nlast";
         for size in [1, 4, 1000] {
-            let mut pieces = Pieces::default();
+            let mut pieces = SafePieces::default();
             let mut shown: Vec<u8> = text.chunks(size).flat_map(|piece| pieces.pass(piece)).collect();
             shown.extend(pieces.rest());
             assert_eq!(shown, wanted, "{}", String::from_utf8_lossy(&shown));

@@ -2,16 +2,17 @@
 
 use super::origin::{is_from_here, not_from_here};
 use super::rollback::send_back;
-use super::site::{SiteState, said, said_of, unknown};
+use super::site::{SiteState, ViewerRights, said, said_of, unknown};
 use crate::cli::hold;
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::environment::user_on_a_page;
-use axum::Form;
+use crate::render::page::{self, StopKind};
 use axum::extract::rejection::FormRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
+use axum::{Extension, Form};
 use std::collections::HashMap;
 use std::time::Duration;
 use supervise_core::id::RunId;
@@ -28,8 +29,7 @@ pub(super) async fn act(
     form: Result<Form<Fields>, FormRejection>,
 ) -> Response {
     if !site.allow_actions {
-        let text = "These pages only show: `supervise serve --allow-actions` lets them act.";
-        return said(StatusCode::FORBIDDEN, "Not allowed", text);
+        return only_shows();
     }
     let fields = match form {
         Ok(Form(fields)) => fields,
@@ -44,11 +44,7 @@ pub(super) async fn act(
     }
     let wish = wish(&verb, &fields);
     if wish.is_none() && verb != "rollback" {
-        return said(
-            StatusCode::NOT_FOUND,
-            "No such action",
-            "There is nothing of that name to do.",
-        );
+        return no_action();
     }
     if !site.runs.knows(&id).await {
         return unknown();
@@ -63,15 +59,52 @@ pub(super) async fn act(
     match asked {
         Ok(Ok(Some(ControlReply::Done))) => (StatusCode::SEE_OTHER, [(LOCATION, format!("/run/{id}"))]).into_response(),
         Ok(Ok(Some(ControlReply::Refused(why)))) => said_of(&id, StatusCode::CONFLICT, "Refused", &why),
-        Ok(Ok(None)) => {
-            let text = "No supervisor of this run lives on this machine. `supervise stop` ends what may be left of it.";
-            said_of(&id, StatusCode::CONFLICT, "Nobody to ask", text)
-        }
+        Ok(Ok(None)) => nobody(&id),
         Ok(Ok(Some(ControlReply::Status { .. })) | Err(_)) | Err(_) => {
             let text = "Its supervisor does not answer. What was asked for may still happen: look at its page again.";
             said_of(&id, StatusCode::SERVICE_UNAVAILABLE, "No answer", text)
         }
     }
+}
+
+/// Asks before a stop.
+pub(super) async fn confirm(
+    State(site): SiteState,
+    Extension(entry): Extension<ViewerRights>,
+    Path(id): Path<String>,
+    Query(asked): Query<Fields>,
+) -> Response {
+    if !(site.allow_actions && entry.acts) {
+        return only_shows();
+    }
+    let Some(kind) = asked.get("how").and_then(|how| StopKind::of(how)) else {
+        return no_action();
+    };
+    let Some(status) = site.runs.one(&id).await else {
+        return unknown();
+    };
+    match status.supervisor.alive {
+        true => Html(page::stop(&status, kind, &site.access.form_key)).into_response(),
+        false => nobody(&id),
+    }
+}
+
+fn only_shows() -> Response {
+    let text = "These pages only show: `supervise serve --allow-actions` lets them act.";
+    said(StatusCode::FORBIDDEN, "Not allowed", text)
+}
+
+fn no_action() -> Response {
+    said(
+        StatusCode::NOT_FOUND,
+        "No such action",
+        "There is nothing of that name to do.",
+    )
+}
+
+fn nobody(id: &str) -> Response {
+    let text = "No supervisor of this run lives on this machine. `supervise stop` ends what may be left of it.";
+    said_of(id, StatusCode::CONFLICT, "Nobody to ask", text)
 }
 
 fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {

@@ -1,15 +1,16 @@
 //! Routes requests and answers them.
 
-use super::act::act;
+use super::act::{act, confirm as confirm_stop};
 use super::configuration::{config, plan};
-use super::log_tail::tail;
+use super::machine::machine;
+use super::output::{WorkerOutput, download, length, log};
 use super::places::ConnectionPlace;
 use super::resume::resume;
 use super::rollback::confirm;
 use super::site::{ServeState, SiteState, ViewerRights, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
-use crate::render::page::{self, ListQuery, LogView, RunView};
+use crate::render::page::{self, ListQuery, RunView};
 use crate::render::status::StatusView;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -38,6 +39,8 @@ const WHOLE: Duration = Duration::from_secs(60);
 pub(super) const FOLLOWERS: usize = 128;
 /// Maximum number of concurrent plans: each is a process.
 pub(super) const PLANS: usize = 2;
+/// Maximum number of runs whose curves are shown together.
+const COMPARED: usize = 8;
 /// How often a displayed run is read.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -53,27 +56,39 @@ pub(super) fn router(site: &Arc<ServeState>, trusted: bool) -> Router {
         .route("/", get(list))
         .route("/run/{id}", get(run))
         .route("/run/{id}/log", get(log))
+        .route("/run/{id}/log/download", get(download))
         .route("/run/{id}/config", get(config))
         .route("/run/{id}/plan", get(plan))
         .route("/run/{id}/resume", get(resume))
         .route("/run/{id}/rollback", get(confirm))
+        .route("/run/{id}/stop", get(confirm_stop))
         .route("/run/{id}/act/{verb}", post(act))
+        .route("/run/{id}/curves.json", get(curves))
         .route("/live", get(live))
+        .route("/curves", get(compare))
+        .route("/machine", get(machine))
         .route("/metrics", get(numbers))
         .route("/enter", post(by_token))
         .route("/enter/{key}", get(by_link))
-        .route(
-            "/style.css",
-            get(|| async { ([(CONTENT_TYPE, "text/css; charset=utf-8")], page::STYLE) }),
-        )
-        .route(
-            "/live.js",
-            get(|| async { ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], page::SCRIPT) }),
-        )
+        .merge(files())
         .fallback(|| async { said(StatusCode::NOT_FOUND, "Nothing here", "There is no such page.") })
         .layer(DefaultBodyLimit::max(BODY))
         .layer(from_fn_with_state(door, gate))
         .with_state(site.clone())
+}
+
+/// Files that are the same for everybody.
+const FILES: [(&str, &str, &str); 4] = [
+    ("/style.css", "text/css; charset=utf-8", page::STYLE),
+    ("/live.js", "text/javascript; charset=utf-8", page::SCRIPT),
+    ("/charts.js", "text/javascript; charset=utf-8", page::CHART_SCRIPT),
+    ("/uplot.js", "text/javascript; charset=utf-8", page::UPLOT),
+];
+
+fn files() -> Router<Arc<ServeState>> {
+    FILES.iter().fold(Router::new(), |router, (path, kind, text)| {
+        router.route(path, get(|| async { ([(CONTENT_TYPE, *kind)], *text) }))
+    })
 }
 
 #[derive(Clone)]
@@ -149,7 +164,7 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
         return Some(said(StatusCode::MISDIRECTED_REQUEST, "Another host", text));
     }
     let path = request.uri().path();
-    let open = path.starts_with("/enter") || matches!(path, "/style.css" | "/live.js");
+    let open = path.starts_with("/enter") || FILES.iter().any(|(file, ..)| *file == path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let may = *trusted || open || (reads && site.access.public_read) || site.access.bears(request.headers());
     (!may).then(|| (StatusCode::UNAUTHORIZED, Html(page::door(site.access.file.as_str()))).into_response())
@@ -210,10 +225,7 @@ fn enters(site: &ServeState) -> Response {
 
 async fn list(State(site): SiteState, Query(asked): PageQuery) -> Response {
     let (views, gone) = site.runs.all().await;
-    let wanted = ListQuery {
-        query: asked.get("q").cloned().unwrap_or_default(),
-        page: asked.get("page").and_then(|n| n.parse().ok()).unwrap_or_default(),
-    };
+    let wanted = ListQuery::of(|name| asked.get(name).map(String::as_str));
     Html(page::list(&views, gone, &wanted)).into_response()
 }
 
@@ -248,39 +260,38 @@ async fn run(State(site): SiteState, Extension(entry): Extension<ViewerRights>, 
     Html(page::run(&view)).into_response()
 }
 
-async fn log(State(site): SiteState, Path(id): Path<String>, Query(asked): PageQuery) -> Response {
-    let Some(dir) = site.runs.dir(&id).await else {
+/// The data of a run's curves, from a journal record on.
+async fn curves(State(site): SiteState, Path(id): Path<String>, Query(asked): PageQuery) -> Response {
+    let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };
-    let number = |name: &str| asked.get(name).map_or(Ok(0), |n| n.parse::<u32>());
-    let (Ok(attempt), Ok(worker)) = (number("attempt"), number("worker")) else {
-        return said(
-            StatusCode::BAD_REQUEST,
-            "No such output",
-            "attempt and worker are numbers.",
-        );
-    };
-    let query = asked.get("q").cloned().unwrap_or_default();
-    let wanted = query.clone();
-    let read = site
-        .runs
-        .output(&id, move || tail(&dir, attempt, worker, &wanted))
-        .await;
-    match read {
-        Err(why) => said(StatusCode::SERVICE_UNAVAILABLE, "No answer", why),
-        Ok(Err(why)) => said(StatusCode::NOT_FOUND, "No output", &why),
-        Ok(Ok((lines, about))) => {
-            let view = LogView {
-                run: &id,
-                attempt,
-                worker,
-                query: &query,
-                lines: &lines,
-                about: &about,
-            };
-            Html(page::log(&view)).into_response()
+    let after = asked.get("after").and_then(|n| n.parse().ok()).unwrap_or_default();
+    match site.runs.story(&id).await {
+        Ok(told) => {
+            let data = told.picture.since(after, page::named(&status).0, status.lives());
+            match serde_json::to_string(&data) {
+                Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+                Err(e) => said(StatusCode::INTERNAL_SERVER_ERROR, "No data", &e.to_string()),
+            }
+        }
+        Err(why) => said(StatusCode::SERVICE_UNAVAILABLE, "No answer", &why),
+    }
+}
+
+/// The curves of several runs.
+async fn compare(State(site): SiteState, Query(asked): Query<Vec<(String, String)>>) -> Response {
+    let mut runs: Vec<(String, String)> = Vec::new();
+    for (_, id) in asked.into_iter().filter(|(name, _)| name == "run").take(COMPARED) {
+        let known = site
+            .runs
+            .one(&id)
+            .await
+            .filter(|_| runs.iter().all(|(other, _)| *other != id));
+        if let Some(status) = known {
+            runs.push((id, page::named(&status).0.to_owned()));
         }
     }
+    Html(page::compare(&runs)).into_response()
 }
 
 async fn numbers(State(site): SiteState, headers: HeaderMap) -> Response {
@@ -308,8 +319,9 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
         );
     }
     let run = asked.get("run").cloned();
+    let output = WorkerOutput::of(&asked).ok().filter(|_| asked.contains_key("worker"));
     let begin = (site, run, None::<String>, place);
-    let changes = unfold(begin, |(site, run, mut last, place)| async move {
+    let changes = unfold(begin, move |(site, run, mut last, place)| async move {
         loop {
             let views = match &run {
                 Some(run) => site.runs.one(run).await.into_iter().collect(),
@@ -319,6 +331,9 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
             // Progress and refusal of a rollback are shown only on the run's page.
             let wish = run.as_ref().and_then(|run| site.wishes.of(run));
             now.extend(wish.map(|w| format!("{} {} {:?}", w.to, w.seconds / 5, w.refused)));
+            if let Some((run, of)) = run.as_ref().zip(output) {
+                now.push_str(&format!("{:?}", length(&site, run, of).await));
+            }
             // The first look is reported too: the page may be older than it.
             let changed = last.as_ref() != Some(&now);
             last = Some(now);

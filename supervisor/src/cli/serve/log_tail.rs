@@ -1,5 +1,6 @@
 //! Reads and searches the end of a worker's output for a page. Blocks if the file system does.
 
+use crate::render::page::{LogExtract, LogLine};
 use camino::Utf8Path;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,6 +19,16 @@ const LINES: usize = 500;
 /// Maximum number of bytes shown of a found line.
 const LONG: usize = 16 << 10;
 
+/// Which part of an output is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LogPart {
+    End,
+    /// Lines that contain a text.
+    With(String),
+    /// Lines around an offset.
+    At(u64),
+}
+
 /// The last lines, or those that contain a text, with a description of the range that was read.
 pub(in crate::cli) fn tail(
     run_dir: &Utf8Path,
@@ -25,40 +36,101 @@ pub(in crate::cli) fn tail(
     worker: u32,
     query: &str,
 ) -> Result<(Vec<String>, String), String> {
-    let path = run_dir.join(format!("attempts/{attempt:04}/worker-{worker}.log"));
-    let read = || -> io::Result<(Vec<u8>, String)> {
+    let part = match query {
+        "" => LogPart::End,
+        _ => LogPart::With(query.to_owned()),
+    };
+    let read = extract(run_dir, attempt, worker, &part)?;
+    Ok((read.lines.into_iter().map(|line| line.text).collect(), read.about))
+}
+
+/// A part of an output.
+pub(super) fn extract(run_dir: &Utf8Path, attempt: u32, worker: u32, part: &LogPart) -> Result<LogExtract, String> {
+    let dir = run_dir.join(format!("attempts/{attempt:04}"));
+    let path = dir.join(format!("worker-{worker}.log"));
+    let of = crate::render::bytes;
+    let read = || -> io::Result<(Vec<Found>, String, u64, u64)> {
         let mut log = HiddenLog::open(&path)?;
         let len = log.file().metadata()?.len();
-        let of = crate::render::bytes;
-        if query.is_empty() {
-            let (from, text) = end(log.file(), len)?;
-            let about = match len > SHOWN {
-                true => {
-                    let shown = of(SHOWN);
-                    format!("the last {shown}; all of it: supervise logs --attempt {attempt} --worker {worker}")
-                }
-                false => "all of it since the file was begun".to_owned(),
-            };
-            return Ok((log.hide(from, &text), about));
-        }
-        let (found, read) = search(log.file(), len, query.as_bytes(), Instant::now() + SEARCH)?;
-        let about = match (found.len() >= LINES, read < len) {
-            (true, _) => format!(
-                "the newest {LINES} lines with it, in the last {} of {}",
-                of(read),
-                of(len)
-            ),
-            (false, true) => format!("in the last {} of {}, as far as it was read in time", of(read), of(len)),
-            (false, false) => format!("in all of it, {}", of(len)),
+        let ((lines, end), about) = match part {
+            LogPart::End => {
+                let about = match len > SHOWN {
+                    true => {
+                        let shown = of(SHOWN);
+                        format!("the last {shown}; all of it: supervise logs --attempt {attempt} --worker {worker}")
+                    }
+                    false => "all of it since the file was begun".to_owned(),
+                };
+                (window(log.file(), len.saturating_sub(SHOWN), len)?, about)
+            }
+            LogPart::At(at) => {
+                let from = at.saturating_sub(SHOWN / 4).min(len.saturating_sub(SHOWN));
+                let to = len.min(from + SHOWN);
+                let about = format!("{} of {}, from byte {from} on", of(to - from), of(len));
+                (window(log.file(), from, to)?, about)
+            }
+            LogPart::With(query) => {
+                let (found, read) = search(log.file(), len, query.as_bytes(), Instant::now() + SEARCH)?;
+                let about = match (found.len() >= LINES, read < len) {
+                    (true, _) => format!(
+                        "the newest {LINES} lines with it, in the last {} of {}",
+                        of(read),
+                        of(len)
+                    ),
+                    (false, true) => format!("in the last {} of {}, as far as it was read in time", of(read), of(len)),
+                    (false, false) => format!("in all of it, {}", of(len)),
+                };
+                ((found.into(), len), about)
+            }
         };
-        let lines: Vec<Vec<u8>> = found.iter().map(|(at, line)| log.hide(*at, line)).collect();
-        Ok((lines.join(&b'\n'), about))
+        let lines = lines.into_iter().map(|(at, line)| (at, log.hide(at, &line)));
+        Ok((lines.collect(), about, end, len))
     };
-    let (text, about) = read().map_err(|e| format!("{path}: {e}"))?;
-    let mut lines = supervise_config::redact_lines(String::from_utf8_lossy(&text).lines());
-    // Hiding secrets may remove the searched text.
-    lines.retain(|line| line.contains(query));
-    Ok((lines, about))
+    let (found, about, end, length) = read().map_err(|e| format!("{path}: {e}"))?;
+    let texts: Vec<_> = found.iter().map(|(_, line)| String::from_utf8_lossy(line)).collect();
+    let texts = supervise_config::redact_lines(texts.iter().map(AsRef::as_ref));
+    let mut lines: Vec<LogLine> = found
+        .iter()
+        .zip(texts)
+        .map(|((at, _), text)| LogLine { at: *at, text })
+        .collect();
+    if let LogPart::With(query) = part {
+        // Hiding secrets may remove the searched text.
+        lines.retain(|line| line.text.contains(query));
+    }
+    Ok(LogExtract {
+        lines,
+        about,
+        end,
+        length,
+        workers: numbers(&dir, "worker-", ".log"),
+        attempts: numbers(&run_dir.join("attempts"), "", ""),
+    })
+}
+
+/// The whole lines of a range with their offsets, and where they end.
+fn window(file: &File, from: u64, to: u64) -> io::Result<(Vec<Found>, u64)> {
+    let bytes = piece(file, from, to)?;
+    let begins = match from {
+        0 => 0,
+        _ => memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1),
+    };
+    let mut at = begins;
+    let mut out = Vec::new();
+    for line in bytes.get(begins..).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
+        out.push((from + at as u64, line.strip_suffix(b"\n").unwrap_or(line).to_vec()));
+        at += line.len();
+    }
+    Ok((out, from + at as u64))
+}
+
+/// The numbers in the names of a directory, in order.
+fn numbers(dir: &Utf8Path, before: &str, after: &str) -> Vec<u32> {
+    let number = |name: &str| name.strip_prefix(before)?.strip_suffix(after)?.parse().ok();
+    let entries = dir.read_dir_utf8().into_iter().flatten().flatten();
+    let mut out: Vec<u32> = entries.filter_map(|e| number(e.file_name())).collect();
+    out.sort_unstable();
+    out
 }
 
 /// The bytes of a range; fewer if the file was truncated meanwhile.
@@ -75,17 +147,6 @@ fn piece(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(read);
     Ok(bytes)
-}
-
-/// The end of the file from the start of a line, and its offset.
-fn end(file: &File, len: u64) -> io::Result<(u64, Vec<u8>)> {
-    let from = len.saturating_sub(SHOWN);
-    let bytes = piece(file, from, len)?;
-    let begins = match from {
-        0 => 0,
-        _ => memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1),
-    };
-    Ok((from + begins as u64, bytes.get(begins..).unwrap_or_default().to_vec()))
 }
 
 /// A found line, and its offset.

@@ -6,7 +6,7 @@ use super::super::rollback::RollbackView;
 use super::super::status::StatusView;
 use super::super::terminal::{line, shown};
 use super::super::{bytes, count};
-use super::whole;
+use super::{named, whole};
 use maud::{Markup, html};
 
 /// A proof without progress for this many seconds is waiting for a file system.
@@ -47,8 +47,8 @@ pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
                     (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))
                 }
                 (form("stop-after-save", html! { button { "Stop at the next proven step" } " " span.soft { "nothing is lost" } }))
-                (form("stop", html! { button { "Stop" } " " span.soft { "its workers get time to end; steps since the last save are lost" } }))
-                (form("stop-now", html! { button { "Stop now" } " " span.soft { "the workers are killed at once" } }))
+                (asks(s, StopKind::Gently))
+                (asks(s, StopKind::Now))
                 @if steps { p.soft { "It goes back to an earlier step once it is stopped." } }
             } @else if let Some(there) = &s.elsewhere {
                 p { "Its supervisor is on " (shown(&there.host)) ", out of reach from here: " code { "supervise stop " (s.run) } " there." }
@@ -62,6 +62,85 @@ pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
             }
         }
     }
+}
+
+/// How the workers of a run are stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopKind {
+    Gently,
+    Now,
+}
+
+impl StopKind {
+    /// Its name in addresses.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Gently => "stop",
+            Self::Now => "stop-now",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn of(verb: &str) -> Option<Self> {
+        [Self::Gently, Self::Now].into_iter().find(|kind| kind.verb() == verb)
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Gently => "Stop",
+            Self::Now => "Stop now",
+        }
+    }
+}
+
+/// The button that leads to the question.
+fn asks(s: &StatusView, kind: StopKind) -> Markup {
+    let about = match kind {
+        StopKind::Gently => "its workers get time to end; steps since the last save are lost",
+        StopKind::Now => "the workers are killed at once",
+    };
+    html! {
+        form.act method="get" action={ "/run/" (s.run) "/stop" } {
+            button name="how" value=(kind.verb()) { (kind.title()) "…" } " " span.soft { (about) }
+        }
+    }
+}
+
+/// The confirmation page of a stop: what is lost.
+#[must_use]
+pub fn stop(s: &StatusView, kind: StopKind, key: &str) -> String {
+    let (name, place) = named(s);
+    let step = s.attempt.as_ref().and_then(|a| a.step).unwrap_or_default();
+    let proven = s.mark.unwrap_or_default();
+    let main = html! {
+        h1 { (kind.title()) "?" }
+        p { a href={ "/run/" (s.run) } { (shown(name)) } }
+        p.place { (shown(place)) }
+        p {
+            @match kind {
+                StopKind::Gently => "Its workers are asked to end, and killed if they do not.",
+                StopKind::Now => "Its workers are killed at once.",
+            }
+        }
+        @if step > proven {
+            p.odd {
+                "Lost: the training of " (count(step - proven, "step")) ", " (proven + 1) " to " (step) ". "
+                @if s.mark.is_some() { "The run resumes from step " (proven) "." } @else { "No step is proven: it would start from the beginning." }
+            }
+        } @else { p { "The run resumes from step " (proven) "." } }
+        form.act method="post" action={ "/run/" (s.run) "/act/" (kind.verb()) } {
+            (hidden(key))
+            button.danger { (kind.title()) }
+            " " a href={ "/run/" (s.run) } { "Leave it running" }
+        }
+        form.act method="post" action={ "/run/" (s.run) "/act/stop-after-save" } {
+            (hidden(key))
+            button { "Stop at the next proven step instead" } " " span.soft { "nothing is lost" }
+        }
+    };
+    whole(&format!("{}: {name}", kind.title()), None, &main)
 }
 
 fn hidden(key: &str) -> Markup {

@@ -1,59 +1,102 @@
 //! Attempts on the page of a run, each with its timeline.
 
-use super::super::explain::AttemptStory;
+use super::super::explain::{AttemptStory, TimelineLine};
 use super::super::one_line;
 use super::super::record::start_point;
+use super::super::status::StatusView;
 use super::super::terminal::{paragraph, shown};
-use super::super::time::{span, stamp};
+use super::super::time::{clock, span};
+use super::when;
 use maud::{Markup, html};
 
 const SHOWN: usize = 100;
 const LINES: usize = 120;
 
-pub(super) fn attempts(run: &str, stories: &[AttemptStory]) -> Markup {
+pub(super) fn attempts(s: &StatusView, stories: &[AttemptStory]) -> Markup {
     let launched: Vec<&AttemptStory> = stories.iter().rev().filter(|s| s.attempt > 0).collect();
     let more = launched.len().saturating_sub(SHOWN);
     html! {
-        @for (n, story) in launched.iter().take(SHOWN).enumerate() { (one(run, story, n == 0)) }
-        @if more > 0 { p.soft { (more) " older attempts: " code { "supervise history " (run) } } }
+        @if launched.is_empty() { p.soft { "Nothing was launched yet." } }
+        @for (n, story) in launched.iter().take(SHOWN).enumerate() { (one(s, story, n == 0)) }
+        @if more > 0 { p.soft { (more) " older attempts: " code { "supervise history " (s.run) } } }
     }
 }
 
-fn one(run: &str, s: &AttemptStory, newest: bool) -> Markup {
+fn one(status: &StatusView, s: &AttemptStory, newest: bool) -> Markup {
+    let run = &status.run;
     let end = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
         (Some(d), ..) => Some(format!("{} [{}]", one_line(&d.text, 200), d.class)),
         (None, Some(why), _) => Some(format!("the supervisor ended it ({})", one_line(why, 200))),
         (None, None, Some((worker, exit))) => Some(format!("worker {worker} {}", exit.words())),
         (None, None, None) => None,
     };
-    let workers = s.exits.iter().map(|(w, _)| *w).max().unwrap_or_default();
     let lines = s
         .account
         .as_ref()
         .zip(s.diagnosis.as_ref())
         .map(|(a, d)| a.lines(&d.class));
-    let left = s.told.len().saturating_sub(LINES);
     html! {
-        details id={ "attempt-" (s.attempt) } open[newest] {
+        details.card id={ "attempt-" (s.attempt) } open[newest] {
             summary {
                 b { "Attempt " (s.attempt) }
                 @if let Some(from) = &s.from { ": " (shown(&start_point(from))) }
-                @if let Some(at) = s.launched { " at " (stamp(at)) }
+                @if let Some(at) = s.launched { " at " (when(at)) }
                 @if let Some(step) = s.step { ", to step " (step) }
                 @if let Some(ran) = s.ran() { ", ran " (span(ran)) }
                 @if let Some(end) = end { "; " span.bad[s.diagnosis.is_some()] { (end) } }
             }
-            @if let Some(lines) = lines { pre { @for line in lines { (line) "\n" } } }
-            p {
-                "Output: "
-                @for worker in 0..=workers.min(31) {
-                    a href={ "/run/" (run) "/log?attempt=" (s.attempt) "&worker=" (worker) } { "worker " (worker) } " "
-                }
+            @if let Some(lines) = lines { pre tabindex="0" { @for line in lines { (line) "\n" } } }
+            p { "Output: " (workers(run, s, started(status, s.attempt))) }
+            (timeline(run, s))
+        }
+    }
+}
+
+/// Number of workers of an attempt that runs.
+pub(super) fn started(s: &StatusView, attempt: u32) -> usize {
+    let current = s.attempt.as_ref().filter(|a| a.no == attempt);
+    current.map_or(0, |a| a.workers.len())
+}
+
+/// Links to the output of the workers of an attempt, of which so many are known to be started.
+pub(super) fn workers(run: &str, s: &AttemptStory, started: usize) -> Markup {
+    let last = s.exits.iter().map(|(w, _)| *w as usize).max().unwrap_or_default();
+    html! {
+        @for worker in 0..=last.max(started.saturating_sub(1)).min(31) {
+            a href={ "/run/" (run) "/log?attempt=" (s.attempt) "&worker=" (worker) } { "worker " (worker) } " "
+        }
+    }
+}
+
+/// What was seen and decided; steps that were proven or deleted as planned are folded.
+fn timeline(run: &str, s: &AttemptStory) -> Markup {
+    let left = s.told.len().saturating_sub(LINES);
+    let (routine, odd): (Vec<&TimelineLine>, Vec<&TimelineLine>) = s.told.iter().partition(|t| t.routine);
+    let left_of_odd = odd.len().saturating_sub(LINES);
+    html! {
+        @if !odd.is_empty() {
+            h3.soft { "What was seen and decided" }
+            @if left_of_odd > 0 { p.soft { (left_of_odd) " earlier lines: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
+            (told(odd.into_iter().skip(left_of_odd)))
+        }
+        @if !routine.is_empty() {
+            details id={ "routine-" (s.attempt) } {
+                summary { "Steps proven and deleted: " (routine.len()) " lines" }
+                (told(routine.iter().copied().skip(routine.len().saturating_sub(LINES))))
+                @if left > 0 { p.soft { "All of them: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
             }
-            @if !s.told.is_empty() {
-                h3.soft { "What was seen and decided" }
-                @if left > 0 { p.soft { (left) " earlier lines: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
-                pre { @for told in s.told.iter().skip(left) { (paragraph(&told.text)) "\n" } }
+        }
+    }
+}
+
+fn told<'a>(lines: impl Iterator<Item = &'a TimelineLine>) -> Markup {
+    html! {
+        ol.told {
+            @for line in lines {
+                // The text begins with the time of day.
+                @let at = clock(line.at);
+                @let words = line.text.strip_prefix(&at).unwrap_or(&line.text).trim_start();
+                li { (when(line.at)) " " span { (paragraph(words)) } }
             }
         }
     }

@@ -1,12 +1,20 @@
-//! Curves of the metrics that the trainer printed (loss, reward, …) over the steps, one line per attempt.
+//! Curves of the metrics that the trainer printed (loss, reward, …): for the script that draws them, and without it as tables and
+//! small pictures, one line per attempt.
 
 use super::px;
-use super::thinned::Thinned;
+use super::table::{Cell, plain};
+use super::thinned::{Thinned, spread};
+use super::when;
 use maud::{Markup, html};
-use supervise_core::id::Step;
-use supervise_core::observe::numbers::{KEPT, StepNumbers, TrainingMetric};
+use serde::Serialize;
+use supervise_core::id::{Step, WallMs};
+use supervise_core::observe::numbers::{KEPT, MetricValue, StepNumbers, TrainingMetric};
 
-const POINTS: usize = 600;
+const POINTS: usize = 12_000;
+/// Points of a small picture.
+const DRAWN: usize = 200;
+/// Rows of a table.
+const ROWS: usize = 25;
 /// Size of a curve in SVG units.
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 130.0;
@@ -19,7 +27,17 @@ const BELOW: f64 = 20.0;
 struct CurvePoint {
     attempt: u32,
     step: u64,
+    at: WallMs,
     value: f64,
+    /// Number of the journal record.
+    record: u64,
+}
+
+/// A metric for the script: attempt, step, time in seconds, value.
+#[derive(Debug, Serialize)]
+pub(super) struct MetricRows {
+    name: &'static str,
+    rows: Vec<(u32, u64, f64, MetricValue)>,
 }
 
 #[derive(Debug, Clone)]
@@ -32,15 +50,17 @@ impl Default for Curves {
 }
 
 impl Curves {
-    /// Adds numbers; those without a step belong to step `now`.
-    pub(super) fn add(&mut self, attempt: u32, now: Step, steps: &[StepNumbers]) {
+    /// Adds the numbers of a record; those without a step belong to step `now`.
+    pub(super) fn add(&mut self, (record, at): (u64, WallMs), attempt: u32, now: Step, steps: &[StepNumbers]) {
         for numbers in steps {
             for (what, points) in &mut self.0 {
                 if let Some(value) = numbers.of.get(*what) {
                     let point = CurvePoint {
                         attempt,
                         step: numbers.step.unwrap_or(now).0,
+                        at,
                         value,
+                        record,
                     };
                     let first = points.last().is_none_or(|p| p.attempt != attempt);
                     // Always keep non-finite values: they are what users look for.
@@ -48,6 +68,48 @@ impl Curves {
                 }
             }
         }
+    }
+
+    /// What came after a record.
+    pub(super) fn since(&self, record: u64) -> Vec<MetricRows> {
+        let rows = |points: &Thinned<CurvePoint>| {
+            let new = points.iter().filter(|p| p.record > record);
+            new.map(|p| (p.attempt, p.step, p.at.0 as f64 / 1000.0, MetricValue(p.value)))
+                .collect()
+        };
+        let all = self.0.iter().map(|(what, points)| MetricRows {
+            name: what.words(),
+            rows: rows(points),
+        });
+        all.filter(|metric| !metric.rows.is_empty()).collect()
+    }
+
+    /// Each metric as a table. `None`: no metric was printed.
+    pub(super) fn tables(&self) -> Option<Markup> {
+        let shown: Vec<(&str, Vec<CurvePoint>)> = self
+            .0
+            .iter()
+            .map(|(what, points)| (what.words(), spread(points.iter().collect(), ROWS)))
+            .filter(|(_, points)| !points.is_empty())
+            .collect();
+        let row = |p: &CurvePoint| -> Vec<Cell> {
+            vec![
+                (None, html! { (p.step) }),
+                (None, html! { (short(p.value)) }),
+                (None, html! { (p.attempt) }),
+                (None, when(p.at)),
+            ]
+        };
+        (!shown.is_empty()).then(|| {
+            html! {
+                @for (name, points) in &shown {
+                    details id={ "table-" (name.replace(' ', "-")) } {
+                        summary { (name) ": " (points.last().map_or_else(String::new, |p| format!("{} at step {}", short(p.value), p.step))) }
+                        (plain(&["Step", name, "Attempt", "Time"], points.iter().map(row)))
+                    }
+                }
+            }
+        })
     }
 
     /// `None`: no metric was printed.
@@ -64,7 +126,7 @@ impl Curves {
 
 fn one(what: TrainingMetric, points: &Thinned<CurvePoint>) -> Option<Markup> {
     let newest = points.last()?;
-    let all: Vec<CurvePoint> = points.iter().collect();
+    let all = spread(points.iter().collect(), DRAWN);
     let finite = || all.iter().filter(|p| p.value.is_finite());
     let odd: Vec<&CurvePoint> = all.iter().filter(|p| !p.value.is_finite()).collect();
     let (mut low, mut high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| {
@@ -145,20 +207,33 @@ mod tests {
         let mut curves = Curves::default();
         assert!(curves.drawn().is_none());
         curves.add(
+            (1, WallMs(0)),
             1,
             Step(0),
             &(1..=50_000).map(|n| printed(n, 1.0 / n as f64)).collect::<Vec<_>>(),
         );
         curves.add(
+            (2, WallMs(1000)),
             2,
             Step(0),
             &[printed(49_990, 0.5), printed(49_991, f64::NAN), printed(49_992, 0.25)],
         );
         let page = curves.drawn().unwrap().into_string();
-        assert!(page.contains("lowest 2.00e-5, highest 1.000, last 0.2500"), "{page}");
-        assert!(page.contains("attempt 2") && page.contains("step 49991: NaN"), "{page}");
+        assert!(page.contains("highest 1.000, last 0.2500"), "{page}");
         assert!(page.contains("loss <b>0.2500</b> at step 49992"), "{page}");
-        assert!(page.len() < 20_000, "{}", page.len());
+        assert!(page.len() < 8_000, "{}", page.len());
+        let rows = curves.since(0).remove(0).rows;
+        assert!((6_000..12_100).contains(&rows.len()), "{}", rows.len());
+        let new = serde_json::to_string(&curves.since(1)).unwrap();
+        assert_eq!(
+            new,
+            r#"[{"name":"loss","rows":[[2,49990,1.0,0.5],[2,49991,1.0,"nan"],[2,49992,1.0,0.25]]}]"#
+        );
+        let table = curves.tables().unwrap().into_string();
+        assert!(
+            table.contains("loss: 0.2500 at step 49992") && table.len() < 8_000,
+            "{table}"
+        );
     }
 
     #[test]
@@ -171,7 +246,7 @@ mod tests {
         ] {
             let mut curves = Curves::default();
             let steps: Vec<_> = values.iter().zip(7..).map(|(v, n)| printed(n, *v)).collect();
-            curves.add(1, Step(0), &steps);
+            curves.add((1, WallMs(0)), 1, Step(0), &steps);
             let page = curves.drawn().unwrap().into_string();
             let line = page.split_once("points=\"").unwrap().1.split('"').next().unwrap();
             assert!(!line.contains("NaN") && !line.contains("inf"), "{line}");

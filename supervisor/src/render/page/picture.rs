@@ -2,10 +2,11 @@
 
 use super::super::one_line;
 use super::super::time::stamp;
-use super::curves::Curves;
+use super::curves::{Curves, MetricRows};
 use super::px;
-use super::thinned::Thinned;
+use super::thinned::{Thinned, spread};
 use maud::{Markup, html};
+use serde::Serialize;
 use std::collections::VecDeque;
 use supervise_core::event::EventKind;
 use supervise_core::id::{Step, WallMs};
@@ -13,7 +14,10 @@ use supervise_core::journal::record::{Decision, JournalRecord};
 use supervise_core::state::RunState;
 
 /// Points kept: if there are more, every other one is dropped.
-const POINTS: usize = 2000;
+const POINTS: usize = 12_000;
+/// Points and marks of the picture without scripts.
+const DRAWN: usize = 400;
+const MARKS: usize = 100;
 const KEPT: usize = 500;
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 260.0;
@@ -26,6 +30,8 @@ struct PicturePoint {
     attempt: u32,
     at: WallMs,
     step: u64,
+    /// Number of the journal record.
+    record: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +51,35 @@ pub struct RunChart {
     bands: VecDeque<Band>,
     marks: VecDeque<(WallMs, Step)>,
     curves: Curves,
+    /// Number of records.
+    records: u64,
+}
+
+/// What the script draws; times are in seconds.
+#[derive(Debug, Serialize)]
+pub struct ChartData {
+    name: String,
+    live: bool,
+    seen: u64,
+    attempts: Vec<AttemptSpan>,
+    /// When a step was proven.
+    marks: Vec<(f64, u64)>,
+    /// Attempt, time, step.
+    points: Vec<(u32, f64, u64)>,
+    metrics: Vec<MetricRows>,
+}
+
+#[derive(Debug, Serialize)]
+struct AttemptSpan {
+    attempt: u32,
+    from: f64,
+    to: f64,
+    start: u64,
+    class: Option<String>,
+}
+
+fn seconds(at: WallMs) -> f64 {
+    at.0 as f64 / 1000.0
 }
 
 impl Default for RunChart {
@@ -54,6 +89,7 @@ impl Default for RunChart {
             bands: VecDeque::new(),
             marks: VecDeque::new(),
             curves: Curves::default(),
+            records: 0,
         }
     }
 }
@@ -61,6 +97,7 @@ impl Default for RunChart {
 impl RunChart {
     /// Adds a record; `s` is the state after it.
     pub fn note(&mut self, s: &RunState, r: &JournalRecord) {
+        self.records += 1;
         if let JournalRecord::Decided {
             what: Decision::Mark { step },
             ..
@@ -72,7 +109,7 @@ impl RunChart {
             && let EventKind::Numbers { attempt, steps } = &event.kind
         {
             let now = s.attempt.as_ref().and_then(|a| a.training.step).unwrap_or_default();
-            self.curves.add(attempt.0, now, steps);
+            self.curves.add((self.records, s.wall), attempt.0, now, steps);
         }
         let Some(a) = s.attempt.as_ref().filter(|a| a.launch.launched.is_some()) else {
             return;
@@ -105,17 +142,48 @@ impl RunChart {
     }
 
     fn point(&mut self, attempt: u32, at: WallMs, step: u64, first: bool) {
-        self.points.push(PicturePoint { attempt, at, step }, first);
+        let record = self.records;
+        let point = PicturePoint {
+            attempt,
+            at,
+            step,
+            record,
+        };
+        self.points.push(point, first);
     }
 
-    pub(super) fn curves(&self) -> Option<Markup> {
-        self.curves.drawn()
+    /// What came after a record, for the script.
+    #[must_use]
+    pub fn since(&self, record: u64, name: &str, live: bool) -> ChartData {
+        // A count that was never reached is from before the journal was read again.
+        let after = if record > self.records { 0 } else { record };
+        let span = |b: &Band| AttemptSpan {
+            attempt: b.attempt,
+            from: seconds(b.from),
+            to: seconds(b.to),
+            start: b.start,
+            class: b.class.as_ref().map(|class| one_line(class, 100)),
+        };
+        let new = self.points.iter().filter(|p| p.record > after);
+        ChartData {
+            name: name.to_owned(),
+            live,
+            seen: self.records,
+            attempts: self.bands.iter().map(span).collect(),
+            marks: self.marks.iter().map(|(at, step)| (seconds(*at), step.0)).collect(),
+            points: new.map(|p| (p.attempt, seconds(p.at), p.step)).collect(),
+            metrics: self.curves.since(after),
+        }
+    }
+
+    pub(super) fn curves(&self) -> &Curves {
+        &self.curves
     }
 
     /// `None`: nothing was launched.
     pub(super) fn drawn(&self) -> Option<Markup> {
         let from = self.bands.front()?.from.0;
-        let points: Vec<PicturePoint> = self.points.iter().filter(|p| p.at.0 >= from).collect();
+        let points = spread(self.points.iter().filter(|p| p.at.0 >= from).collect(), DRAWN);
         let to = self.bands.iter().map(|b| b.to.0).max()?.max(from + 1);
         let high = points.iter().map(|p| p.step).max().unwrap_or_default().max(1);
         let x = |at: WallMs| LEFT + (WIDTH - LEFT) * (at.0 - from).max(0) as f64 / (to - from) as f64;
@@ -155,8 +223,8 @@ impl RunChart {
                         line.fault x1=(px(x(b.to))) y1="8" x2=(px(x(b.to))) y2=(px(y(0))) { title { "attempt " (b.attempt) ": " (one_line(class, 100)) } }
                     }
                 }
-                @for (at, step) in &self.marks {
-                    circle.proven cx=(px(x(*at))) cy=(px(y(step.0))) r="4" { title { "step " (step) " is proven" } }
+                @for (at, step) in spread(self.marks.iter().copied().collect(), MARKS) {
+                    circle.proven cx=(px(x(at))) cy=(px(y(step.0))) r="4" { title { "step " (step) " is proven" } }
                 }
                 text x=(px(LEFT - 6.0)) y="18" text-anchor="end" { (high) }
                 text x=(px(LEFT - 6.0)) y=(px(y(0))) text-anchor="end" { "0" }

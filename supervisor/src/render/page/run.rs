@@ -9,17 +9,18 @@ use super::super::terminal::shown;
 use super::super::time::span;
 use super::super::{bytes, one_line};
 use super::acts::{self, SentBack};
-use super::attempts::attempts;
-use super::list::facts;
+use super::attempts::{attempts, started, workers};
 use super::picture::RunChart;
+use super::progress;
 use super::table::{Cell, wide};
-use super::{state, whole};
+use super::{CHARTS, named, page_with, state};
 use maud::{Markup, html};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::id::Ms;
 
-/// Steps on disk shown, newest first.
+/// Steps on disk shown, newest first, and how many of them are not folded.
 const STEPS: usize = 50;
+const FIRST: usize = 8;
 const BAR: f64 = 900.0;
 
 /// Content of a run's page.
@@ -52,27 +53,111 @@ impl RunView<'_> {
 #[must_use]
 pub fn run(v: &RunView<'_>) -> String {
     let s = v.status;
-    let name = s.root.as_ref().or(s.run_dir.as_ref()).unwrap_or(&s.run);
+    let (name, place) = named(s);
     let main = html! {
         h1 { (shown(name)) }
+        p.place { (shown(place)) }
         p { (state(s)) }
         @for problem in v.stale.into_iter().chain(s.problem.as_deref()) { p.bad { (shown(problem)) } }
         @if let Some(held) = &s.held { p.odd { (shown(&held.words())) } }
         @if let Some(danger) = &s.danger { p.odd { "Next danger: " (shown(&danger.text)) } }
-        @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
+        nav.sections aria-label="Sections" {
+            @for (id, title) in SECTIONS { a href={ "#" (id) } { (title) } }
+        }
+        (section(0, &overview(v)))
+        (section(1, &curves(v)))
+        (section(2, &attempts(s, &v.story.attempts)))
+        (section(3, &steps(v)))
+        (section(4, &output(v)))
+        (section(5, &configuration(v)))
+        p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } ". " (super::zone()) }
+    };
+    let title = format!("{name}: {}", s.headline());
+    page_with(&CHARTS, &title, Some(&format!("/live?run={}", s.run)), &main)
+}
+
+const SECTIONS: [(&str, &str); 6] = [
+    ("overview", "Overview"),
+    ("progress", "Progress"),
+    ("attempts", "Attempts"),
+    ("checkpoints", "Checkpoints"),
+    ("output", "Output"),
+    ("configuration", "Configuration"),
+];
+
+fn section(n: usize, content: &Markup) -> Markup {
+    let (id, title) = SECTIONS[n];
+    html! { section id=(id) aria-labelledby={ "h-" (id) } { h2 id={ "h-" (id) } { (title) } (content) } }
+}
+
+fn overview(v: &RunView<'_>) -> Markup {
+    let s = v.status;
+    html! {
         (facts(s))
+        @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
+        @for reason in s.because() { p.soft { "because " (one_line(&reason.text, 600)) } }
         (acts::sent_back(s, v.sent_back))
         @if let Some(key) = v.form_key { (acts::forms(s, key, goes_back(v.steps))) }
-        @for reason in s.because() { p.soft { "because " (one_line(&reason.text, 600)) } }
-        @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
-        @if let Some(curves) = v.picture.curves() { section aria-labelledby="h-curves" { h2 #h-curves { "What the trainer says" } (curves) } }
-        @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
-        section aria-labelledby="h-next" { h2 #h-next { "What comes next" } (next(v)) }
-        section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
-        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v)) }
-        p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } ". Times with a Z are UTC." }
-    };
-    whole(name, Some(&format!("/live?run={}", s.run)), &main)
+        h3 { "What comes next" }
+        (next(v))
+    }
+}
+
+fn facts(v: &StatusView) -> Markup {
+    let goodput = v.ledger.as_ref().and_then(|l| l.goodput);
+    let gpus = v.ledger.as_ref().and_then(|l| l.devices);
+    html! {
+        dl {
+            div { dt { "Step" } dd { (progress::bar(v)) } }
+            div { dt { "Last progress" } dd { (progress::age(v)) } }
+            div { dt { "Resume point" } dd { @match v.mark { Some(m) => { "step " (m) }, None => "none is proven" } } }
+            div { dt { "Restarts" } dd { (v.attempts.saturating_sub(1)) } }
+            @if let Some(g) = goodput { div { dt { "Goodput" } dd { (format!("{:.1} %", 100.0 * g)) } } }
+            @if let Some(n) = gpus { div { dt { "GPUs" } dd { (n) } } }
+            @if let Some(at) = v.now { div { dt { "Last event" } dd { (progress::ago(v, at)) } } }
+        }
+    }
+}
+
+fn curves(v: &RunView<'_>) -> Markup {
+    let picture = v.picture;
+    html! {
+        @match picture.drawn() {
+            None => p.soft { "Nothing was launched yet." },
+            Some(drawn) => {
+                div #charts data-keep="1" data-runs=(v.status.run) {}
+                p.soft { "Dashes: restarts. Shaded: steps that were trained twice." }
+                noscript {
+                    (drawn)
+                    @if let Some(curves) = picture.curves().drawn() { h3 { "What the trainer says" } (curves) }
+                }
+                @if let Some(tables) = picture.curves().tables() { h3 { "As tables" } (tables) }
+            }
+        }
+        @if let Some(l) = &v.status.ledger { h3 { "Where the time went" } (bar(l)) }
+    }
+}
+
+fn output(v: &RunView<'_>) -> Markup {
+    let newest = v.story.attempts.iter().rev().find(|s| s.attempt > 0);
+    html! {
+        @match newest {
+            None => p.soft { "Nothing was launched yet." },
+            Some(s) => p { "Of attempt " (s.attempt) ": " (workers(&v.status.run, s, started(v.status, s.attempt))) },
+        }
+        @if v.story.attempts.len() > 1 { p.soft { "Earlier attempts have theirs in their own parts above." } }
+    }
+}
+
+fn configuration(v: &RunView<'_>) -> Markup {
+    let run = &v.status.run;
+    html! {
+        @if let Some(n) = v.next { dl.long { div { dt { "Command" } dd.mono { (shown(&n.command)) } } } }
+        p {
+            a href={ "/run/" (run) "/config" } { "Every value, and where it came from" }
+            @if v.plans { " · " a href={ "/run/" (run) "/plan" } { "Plan with today's files" } }
+        }
+    }
 }
 
 fn is_whole(c: &CheckpointSummary) -> bool {
@@ -160,18 +245,13 @@ fn next(v: &RunView<'_>) -> Markup {
                     div { dt { "The next launch" } dd { (shown(&n.would)) } }
                     @if v.status.outcome.is_none() { div { dt { "At a failure" } dd { (shown(&n.failure)) } } }
                     @if !n.lost.is_empty() { div { dt { "It would not bring back" } dd { (n.lost.join(", ")) } } }
-                    div { dt { "Command" } dd.mono { (shown(&n.command)) } }
                 }
                 @for edit in &n.edits { p { "Before it: " (shown(edit)) } }
                 @for reason in &n.reasons { p.soft { "because " (shown(reason)) } }
                 p.soft { "As the journal tells; nothing was looked at anew." }
             },
         }
-        p {
-            a href={ "/run/" (run) "/config" } { "Configuration, with where each value came from" }
-            @if v.plans { " · " a href={ "/run/" (run) "/plan" } { "Plan with today's files" } }
-            @if !v.status.lives() { " · " a href={ "/run/" (run) "/resume" } { "How to start it again" } }
-        }
+        @if !v.status.lives() { p { a href={ "/run/" (run) "/resume" } { "How to start it again" } } }
     }
 }
 
@@ -217,8 +297,14 @@ fn steps(v: &RunView<'_>) -> Markup {
     html! {
         @if all.is_empty() { p.soft { "No step was found at the last look." } }
         @else {
-            (wide("Checkpoints", &CHECKPOINTS, all.iter().take(STEPS).map(cells)))
-            @if more > 0 { p.soft { (more) " more" } }
+            (wide("Checkpoints", &CHECKPOINTS, all.iter().take(FIRST).map(cells)))
+            @if all.len() > FIRST {
+                details #older-checkpoints {
+                    summary { "Older ones: " (all.len() - FIRST) }
+                    (wide("Older checkpoints", &CHECKPOINTS, all.iter().take(STEPS).skip(FIRST).map(cells)))
+                    @if more > 0 { p.soft { (more) " more" } }
+                }
+            }
         }
     }
 }

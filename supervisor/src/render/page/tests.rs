@@ -29,6 +29,7 @@ fn names_problems_and_output_are_text() {
     let wanted = ListQuery {
         query: EVIL.to_owned(),
         page: 7,
+        ..ListQuery::default()
     };
     is_text(&list(&[evil()], 1, &wanted));
     let (story, picture) = RunView::blank("0123456789abcdef");
@@ -44,14 +45,33 @@ fn names_problems_and_output_are_text() {
         sent_back: None,
         form_key: None,
     }));
-    let lines = [EVIL.to_owned()];
+    let extract = LogExtract {
+        lines: vec![LogLine {
+            at: 7,
+            text: EVIL.to_owned(),
+        }],
+        about: EVIL.to_owned(),
+        ..LogExtract::default()
+    };
     is_text(&log(&LogView {
         run: "0123456789abcdef",
+        name: EVIL,
         attempt: 1,
         worker: 0,
         query: "\"><script>alert(1)</script>",
-        lines: &lines,
-        about: EVIL,
+        at: None,
+        extract: &extract,
+    }));
+    is_text(&stop(&view, StopKind::Now, "key"));
+    let check = DoctorCheck {
+        name: EVIL.to_owned(),
+        health: "ok".to_owned(),
+        text: EVIL.to_owned(),
+    };
+    is_text(&machine(&MachinePage {
+        host: EVIL,
+        checks: Ok(&[check]),
+        gpus: Err(EVIL),
     }));
     is_text(&message("No", EVIL));
     is_text(&door(EVIL));
@@ -165,6 +185,7 @@ fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
     let wanted = |query: &str, page| ListQuery {
         query: query.to_owned(),
         page,
+        ..ListQuery::default()
     };
     let last = list(&many, 0, &wanted("", 99));
     assert!(
@@ -204,4 +225,63 @@ fn a_reason_that_the_outcome_tells_is_not_told_twice() {
     assert_eq!(page.matches(text).count(), 1, "{page}");
     assert!(page.contains("because worker 1 ended with 3"), "{page}");
     assert_eq!(v.text().matches(text).count(), 1, "{}", v.text());
+}
+
+#[test]
+fn a_list_is_sorted_and_narrowed_by_what_its_address_says() {
+    let run = |n: i64, step: u64, exit: Option<u8>| {
+        let mut v = StatusView::unknown(&format!("{n:016x}"), RunLiveness::default(), String::new());
+        v.root = Some(format!("/scratch/run-{n}/checkpoints"));
+        v.problem = None;
+        v.now = Some(WallMs(n));
+        v.attempts = u32::try_from(10 - n).unwrap();
+        v.supervisor.alive = exit.is_none();
+        v.attempt = Some(crate::render::status::AttemptView {
+            no: 1,
+            step: Some(step),
+            phase: None,
+            resumed_from: None,
+            workers: Vec::new(),
+            nodes: None,
+            gone: false,
+            lines: Vec::new(),
+        });
+        v.outcome = exit.map(|exit_code| OutcomeView {
+            word: if exit_code == 0 { "finished" } else { "gave_up" },
+            exit_code,
+            why: String::new(),
+        });
+        v
+    };
+    let all = [run(1, 30, None), run(2, 10, Some(0)), run(3, 20, Some(6))];
+    let shown = |query: &str| {
+        let fields: Vec<(&str, &str)> = query.split('&').filter_map(|f| f.split_once('=')).collect();
+        let get = |name: &str| fields.iter().find(|f| f.0 == name).map(|f| f.1);
+        let page = list(&all, 0, &ListQuery::of(get));
+        let mut at: Vec<(usize, i64)> = (1..=3)
+            .filter_map(|n| Some((page.find(&format!(">run-{n}<"))?, n)))
+            .collect();
+        at.sort_unstable();
+        (at.into_iter().map(|(_, n)| n).collect::<Vec<_>>(), page)
+    };
+    for (query, runs) in [
+        ("", vec![3, 2, 1]),
+        ("sort=step", vec![1, 3, 2]),
+        ("sort=step&reverse=1", vec![2, 3, 1]),
+        ("sort=name", vec![1, 2, 3]),
+        ("sort=restarts", vec![1, 2, 3]),
+        ("sort=state", vec![3, 1, 2]),
+        ("state=active", vec![1]),
+        ("state=failed", vec![3]),
+        ("state=ended&sort=name", vec![2, 3]),
+        ("sort=no&state=no&page=x", vec![3, 2, 1]),
+    ] {
+        assert_eq!(shown(query).0, runs, "{query}");
+    }
+    let (_, page) = shown("sort=step&state=ended");
+    assert!(page.contains("aria-sort=\"descending\""), "{page}");
+    assert!(
+        page.contains("/?page=0&amp;q=&amp;state=ended&amp;sort=step&amp;reverse=1"),
+        "{page}"
+    );
 }

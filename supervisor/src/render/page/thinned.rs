@@ -51,6 +51,16 @@ impl<T: Copy> Thinned<T> {
     }
 }
 
+/// At most about so many items over the whole range, the last one among them.
+pub(super) fn spread<T: Copy>(all: Vec<T>, most: usize) -> Vec<T> {
+    let every = all.len().div_ceil(most.max(1)).max(1);
+    let last = all
+        .last()
+        .filter(|_| !(all.len().max(1) - 1).is_multiple_of(every))
+        .copied();
+    all.into_iter().step_by(every).chain(last).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +74,19 @@ mod tests {
             assert!(all.len() <= 12, "{all:?}");
             assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
             assert_eq!((all.last(), list.last()), (Some(&n), Some(n)));
+        }
+    }
+
+    #[test]
+    fn a_spread_keeps_the_ends() {
+        for n in 0..100_u32 {
+            let few = spread((0..n).collect(), 10);
+            assert!(few.len() <= 11 && few.is_sorted(), "{few:?}");
+            assert_eq!(
+                (few.first(), few.last()),
+                ((n > 0).then_some(&0), n.checked_sub(1).as_ref()),
+                "{n}"
+            );
         }
     }
 }
