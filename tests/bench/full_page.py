@@ -3,7 +3,6 @@
 usage: full_page.py SUPERVISE LONG_RUN OUT [SECONDS [PART…]]    (SECONDS of twenty clients: 3600; of many, long, log, screens, clients: all)
 """
 
-import base64
 import json
 import os
 import re
@@ -17,6 +16,8 @@ import time
 import urllib.error
 import urllib.request
 import zlib
+
+from browser import Browser
 
 EXE, LONG_RUN, OUT = (os.path.abspath(a) for a in sys.argv[1:4])
 SECONDS = int(sys.argv[4]) if len(sys.argv) > 4 else 3600
@@ -232,43 +233,6 @@ def clients(folder, run):
             print("   ", failed[:3], flush=True)
 
 
-class Browser:
-    """Chromium, through its own driver."""
-
-    def __init__(self, width, dark):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        for line in self.driver.stdout:
-            if found := re.search(r"successfully on port (\d+)", line):
-                self.port = found[1]
-                break
-        threading.Thread(target=self.driver.stdout.read, daemon=True).start()
-        self.profile = tempfile.mkdtemp()
-        args = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},1400", f"--user-data-dir={self.profile}"]
-        if dark:
-            args.append("--blink-settings=preferredColorScheme=0")
-        made = self.ask("/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": args}}}})
-        self.base = "/session/" + made["sessionId"]
-        self.ask(self.base + "/timeouts", {"script": 60_000})
-        # A window is never narrower than 500: what a page has is told apart from it.
-        size = {"width": width, "height": 1400, "deviceScaleFactor": 1, "mobile": False}
-        self.ask(self.base + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
-
-    def ask(self, path, body=None, method=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, method=method)
-        with urllib.request.urlopen(request, timeout=90) as answer:
-            return json.load(answer)["value"]
-
-    def script(self, text):
-        return self.ask(self.base + "/execute/sync", {"script": text, "args": []})
-
-    def close(self):
-        self.ask(self.base, method="DELETE")
-        self.driver.terminate()
-        self.driver.wait()
-        shutil.rmtree(self.profile, ignore_errors=True)
-
-
 OWN_CHECKS = """
 const odd = [], all = (s) => [...document.querySelectorAll(s)];
 if (document.documentElement.lang !== "en") odd.push("no language");
@@ -310,13 +274,13 @@ def screens(folder, run):
         return
     os.makedirs(OUT, exist_ok=True)
     rules = axe(folder)
-    pages = {"runs": "/", "run": f"/run/{run}", "config": f"/run/{run}/config", "log": f"/run/{run}/log?attempt=1&worker=0&q=e"}
+    pages = {"runs": "/", "run": f"/run/{run}", "config": f"/run/{run}/config", "curves": f"/curves?run={run}", "log": f"/run/{run}/log?attempt=1&worker=0&q=e"}
     wrong = 0
     with Server(folder) as server:
         for width, dark in ((360, False), (360, True), (1280, False), (2560, True)):
             browser = Browser(width, dark)
             for name, path in pages.items():
-                browser.ask(browser.base + "/url", {"url": f"http://{server.at}{path}"})
+                browser.go(f"http://{server.at}{path}")
                 odd = browser.script(OWN_CHECKS)
                 if (shown := browser.script("return innerWidth")) != width:
                     odd.append(f"shown {shown} wide")
@@ -324,13 +288,12 @@ def screens(folder, run):
                     browser.script(rules + "; return null;")
                     odd += browser.ask(browser.base + "/execute/async", {"script": RUN_AXE, "args": []})
                 picture = f"{OUT}/{name}-{width}-{'dark' if dark else 'light'}.png"
-                with open(picture, "wb") as f:
-                    f.write(base64.b64decode(browser.ask(browser.base + "/screenshot")))
+                browser.picture(picture)
                 for one in odd:
                     print(f"    {name} at {width}{', dark' if dark else ''}: {one}", flush=True)
                 wrong += len(odd)
             browser.close()
-    say(f"accessibility, by {AXE if rules else 'our own rules'}: findings on 16 pages", wrong, "", 0)
+    say(f"accessibility, by {AXE if rules else 'our own rules'}: findings on 20 pages", wrong, "", 0)
 
 
 def main():
