@@ -15,6 +15,7 @@ pub mod job;
 pub mod kit;
 pub mod launch;
 pub mod one_node;
+pub mod other_trainers;
 pub mod plain;
 pub mod python_command;
 pub mod read;

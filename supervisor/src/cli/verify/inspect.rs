@@ -4,6 +4,7 @@
 //! subdirectory.
 
 mod mixed;
+mod others;
 mod sets;
 mod single_checkpoint;
 mod steps;
@@ -47,6 +48,8 @@ pub(super) enum CheckpointDirKind {
 pub(super) struct StepFamily {
     pub(super) adapter: &'static dyn TrainerAdapter,
     pub(super) prefix: &'static str,
+    /// No name decided.
+    is_guess: bool,
 }
 
 impl StepFamily {
@@ -60,7 +63,11 @@ impl StepFamily {
             .find_map(registry::of_step_name)
             .or_else(|| registry::of_step(dir.file_name().unwrap_or_default(), names));
         let (adapter, prefix) = found.unwrap_or_else(registry::first_with_steps);
-        Self { adapter, prefix }
+        Self {
+            adapter,
+            prefix,
+            is_guess: found.is_none(),
+        }
     }
 }
 
@@ -73,10 +80,11 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptio
         kind => {
             let view = steps::judge(named, dir, kind, owner, look)?;
             let unknown = kind == CheckpointDirKind::Step && view.steps.iter().all(|s| s.layout == "unknown");
-            match unknown {
-                true => Ok(sets::below(named, dir, look)?.unwrap_or(view)),
-                false => Ok(view),
-            }
+            let sets = match unknown {
+                true => sets::below(named, dir, look)?,
+                false => None,
+            };
+            Ok(sets.unwrap_or_else(|| others::remark(dir, owner.is_guess, view)))
         }
     }
 }

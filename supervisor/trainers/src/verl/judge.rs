@@ -161,7 +161,8 @@ fn layout_of(survey: &StepFiles<'_>, sft: Option<bool>) -> VerlLayout {
     let marks = |name: &str| survey.roles.get(name).is_some_and(|r| r.has_marks() && !older(r));
     let roles = marks("actor") || marks("critic");
     // The older SFT trainer uses PPO's name for the dataloader state.
-    let ppo = roles || survey.data.is_some() && !foreign && !marks("");
+    let data_alone = survey.data.is_some() && !foreign && !marks("") && (survey.strange.is_none() || survey.role_dirs);
+    let ppo = roles || data_alone;
     let flat = marks("") || !survey.data_parts.is_empty() && !foreign;
     match (ppo, flat, sft) {
         (false, false, _) => VerlLayout::Unknown,
@@ -192,6 +193,14 @@ fn not_a_step(kind: EntryKind, survey: &StepFiles<'_>, layout: VerlLayout) -> Op
         ),
         VerlLayout::Unknown if !survey.foreign.is_empty() => {
             condemned("layout_unknown", Verdict::Unknown, &foreign_words(survey))
+        }
+        VerlLayout::Unknown if !survey.role_dirs && survey.strange.is_some() => {
+            let path = survey.strange.unwrap_or_default();
+            condemned(
+                "layout_unknown",
+                Verdict::Unknown,
+                &format!("verl writes no `{path}`: another trainer saved this step, and it is not judged here"),
+            )
         }
         VerlLayout::Unknown if survey.other > 0 && only_exported(survey) => condemned(
             "layout_unknown",

@@ -37,6 +37,8 @@ pub(crate) struct StepFiles<'a> {
     pub(crate) foreign: Vec<(&'a str, ForeignLayout)>,
     /// Number of files we do not recognize.
     pub(crate) other: u32,
+    /// The first state file that verl does not write: a torch file, or any file in a directory of another name.
+    pub(crate) strange: Option<&'a str>,
     pub(crate) files: u32,
     pub(crate) bytes: u64,
     pub(crate) newest: WallMs,
@@ -281,6 +283,9 @@ impl<'a> StepFiles<'a> {
             self.foreign.push((path, layout));
         } else {
             self.other = self.other.saturating_add(1);
+            if path.contains('/') || [".pt", ".pth", ".ckpt"].iter().any(|end| path.ends_with(end)) {
+                self.strange.get_or_insert(path);
+            }
         }
     }
 }
@@ -342,6 +347,7 @@ pub(crate) enum ForeignLayout {
     Megatron04,
     /// `step-N/`.
     TorchTitan,
+    DeepSpeed,
     /// Another distributed checkpoint of torch.
     Dcp,
 }
@@ -352,6 +358,7 @@ impl ForeignLayout {
             Self::Megatron03 => "the Megatron layout of verl 0.3",
             Self::Megatron04 => "the Megatron layout of verl 0.4.0",
             Self::TorchTitan => "TorchTitan's layout",
+            Self::DeepSpeed => "DeepSpeed's layout",
             Self::Dcp => "a distributed checkpoint (DCP) of another program",
         }
     }
@@ -364,6 +371,7 @@ fn foreign(path: &str) -> Option<ForeignLayout> {
     match name {
         "optim" | "rng_states" | "hf_config_and_tokenizer" if role(dir) => return Some(ForeignLayout::Megatron04),
         ".metadata" | "common.pt" => return Some(ForeignLayout::Dcp),
+        _ if name.contains("mp_rank_") && name.ends_with("_states.pt") => return Some(ForeignLayout::DeepSpeed),
         _ if name.starts_with("mp_rank_") => return Some(ForeignLayout::Megatron03),
         _ => {}
     }

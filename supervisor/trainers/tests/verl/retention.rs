@@ -2,6 +2,7 @@
 
 use crate::tree::{Tree, run, why};
 use supervise_core::checkpoint::Verdict;
+use supervise_trainers::ExpectedLayout;
 
 const BOTH: &[&str] = &["actor", "critic"];
 
@@ -38,4 +39,38 @@ fn a_role_that_is_missing_for_another_reason_is_damage() {
         .without("global_step_2/actor")
         .without("global_step_2/critic/model_world_size_2_rank_1.pt");
     assert!(!torn.judge(&run(false, 2, BOTH), 2).husk);
+}
+
+#[test]
+fn a_step_that_another_trainer_saved_is_no_remnant() {
+    let policy = "global_step_8/policy/model_world_size_2_rank_0.pt";
+    let tree = Tree::new().ppo(10, 2, BOTH).with("global_step_8/data.pt", 1500);
+    assert!(tree.judge(&run(false, 2, BOTH), 8).husk);
+    for strange in [policy, "global_step_8/trainer_state.pt"] {
+        let tree = Tree::new()
+            .ppo(10, 2, BOTH)
+            .with("global_step_8/data.pt", 1500)
+            .with(strange, 4000);
+        for expect in [run(false, 2, BOTH), ExpectedLayout::default()] {
+            let seen = tree.judge(&expect, 8);
+            assert_eq!(
+                (seen.verdict, why(&seen), seen.husk),
+                (Verdict::Unknown, "layout_unknown", false)
+            );
+            assert_eq!(seen.layout, "unknown");
+            assert!(strange.ends_with(seen.why().unwrap().detail.split('`').nth(1).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn what_lies_beside_a_role_changes_nothing() {
+    let tree = steps().with("global_step_4/eval/scores.pt", 10);
+    assert_eq!(tree.judge(&run(false, 2, BOTH), 4).verdict, Verdict::Whole);
+    // The queue of a step whose roles retention deleted.
+    let queue = Tree::new()
+        .ppo(10, 2, BOTH)
+        .with("global_step_8/data.pt", 1500)
+        .with("global_step_8/transfer_queue/metadata.json", 20);
+    assert!(queue.judge(&run(false, 2, BOTH), 8).husk);
 }
