@@ -270,7 +270,7 @@ fn next_act(s: &RunState, spec: &RunSpec, pace: Option<ProgressPace>, now: Tick)
             let waited = limits.waited(now);
             let left = |limit: Ms| Ms(limit.0.saturating_sub(waited.0));
             Some(NextAct {
-                what: if spec.policy.observe {
+                what: if spec.policy.start.observe {
                     NextActKind::Report
                 } else {
                     NextActKind::Restart

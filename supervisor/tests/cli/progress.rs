@@ -26,7 +26,7 @@ impl Training {
         let mut spec = spec();
         spec.last_step = Some(Step(1000));
         spec.name = Some("grpo".to_owned());
-        spec.policy.stall_minimum = Ms::secs(200);
+        spec.policy.stall.minimum = Ms::secs(200);
         let mut s = launched();
         s.apply(&decided(Decision::Run, "x"));
         Self {
@@ -98,7 +98,7 @@ fn a_hang_is_late_by_what_the_run_has_shown_and_says_when_it_is_restarted() {
             .ends_with("restart once its processes are seen to be stuck, in 56m 30s at the latest"),
         "{over:?}"
     );
-    t.spec.policy.observe = true;
+    t.spec.policy.start.observe = true;
     assert_eq!(t.after(130_000).next.unwrap().what, NextActKind::Report);
 }
 

@@ -76,8 +76,9 @@ impl<'a> StallLimits<'a> {
             HardLimit::After(limit) => limit,
             HardLimit::Auto => HARD.max(Ms(self.s.clocks.longest_gap().0.saturating_mul(HARD_FACTOR))),
         };
-        let guessed =
-            self.spec.root.is_none() && self.spec.policy.stall.progress.is_none() && self.a.training.pace.steps < TRUSTED;
+        let guessed = self.spec.root.is_none()
+            && self.spec.policy.stall.progress.is_none()
+            && self.a.training.pace.steps < TRUSTED;
         let more = if guessed || self.s.clocks.of(self.clock()).is_none() {
             NEVER_ENDED
         } else {
