@@ -23,6 +23,7 @@ mod merge_formats;
 mod merge_links;
 mod metrics_page;
 mod migrate;
+mod mistakes;
 mod other_trainers;
 mod policy;
 mod progress;
