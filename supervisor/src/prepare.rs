@@ -41,7 +41,7 @@ pub fn prepare(request: PrepareRequest) -> Result<PreparedRun, CliError> {
     if asked.planned
         && let Err(e) = check_importable(&prepared)
     {
-        prepared.refuse(e);
+        spec::refuse(&mut prepared, &e);
     }
     Ok(prepared)
 }

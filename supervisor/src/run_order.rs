@@ -1,6 +1,5 @@
 //! The result of preparation, for people and for the driver.
 
-use crate::error::CliError;
 use camino::Utf8PathBuf;
 use supervise_config::ConfigTree;
 use supervise_config::settings::{InterpreterChoice, Settings};
@@ -30,18 +29,8 @@ pub struct PreparedRun {
     pub left_out: Option<String>,
     /// Settings files that were read, lowest priority first.
     pub settings_files: Vec<Utf8PathBuf>,
-    /// Why `run` would end at once on this machine; a plan may be made on another one.
-    pub refused: Vec<CliError>,
-}
-
-impl PreparedRun {
-    /// Records why `run` would end at once, also as a finding.
-    pub(crate) fn refuse(&mut self, e: CliError) {
-        let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
-        let text = format!("`run` would be refused here: {}{hint}", e.message);
-        self.findings.push(Finding::warning("not_here", text));
-        self.refused.push(e);
-    }
+    /// The exit code with which `run` would end at once on this machine; a plan may be made on another one.
+    pub refused: Option<u8>,
 }
 
 /// The trainer release that would run.

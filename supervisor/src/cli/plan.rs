@@ -153,8 +153,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .exit_code
         .is_none_or(|code| code == SuperviseExitCode::Finished.code())
     {
-        let refused = prepared.refused.first().map(CliError::exit_code);
-        view.exit_code = refused.or(view.exit_code);
+        view.exit_code = prepared.refused.or(view.exit_code);
     }
     if args.json {
         super::print_json(&view)?;

@@ -113,11 +113,19 @@ impl Checked {
             release,
             left_out,
             settings_files,
-            refused: Vec::new(),
+            refused: None,
         };
-        self.refused.into_iter().for_each(|e| prepared.refuse(e));
+        self.refused.iter().for_each(|e| refuse(&mut prepared, e));
         Ok(prepared)
     }
+}
+
+/// Records in a plan why `run` would end at once.
+pub(super) fn refuse(prepared: &mut PreparedRun, e: &CliError) {
+    let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
+    let text = format!("`run` would be refused here: {}{hint}", e.message);
+    prepared.findings.push(Finding::warning("not_here", text));
+    prepared.refused.get_or_insert(e.exit_code());
 }
 
 /// The configuration and the command, stored for later questions.
