@@ -133,10 +133,15 @@ fn ours(words: &[String]) -> &[String] {
     words.split(|word| word == "--").next().unwrap_or_default()
 }
 
+/// The command that was typed.
+fn command_of(words: &[String]) -> Option<clap::Command> {
+    let all = super::command();
+    let mut typed = ours(words).iter().skip(1);
+    typed.find_map(|word| all.find_subcommand(word)).cloned()
+}
+
 fn starts_a_run(words: &[String]) -> bool {
-    ours(words)
-        .iter()
-        .any(|word| ["run", "plan", "sbatch", "install"].contains(&word.as_str()))
+    command_of(words).is_some_and(|c| ["run", "plan", "sbatch", "install"].contains(&c.get_name()))
 }
 
 /// The same command with `--set` before each override that is written as for Hydra, if one of them was refused.
@@ -145,9 +150,7 @@ fn with_set(e: &clap::Error, words: &[String]) -> Option<String> {
     let ours = ours(words);
     let takes_set = |c: &clap::Command| c.get_arguments().any(|a| a.get_long() == Some("set"));
     let is_meant = text_of(e, ContextKind::InvalidArg).is_some_and(is_override)
-        && ours
-            .iter()
-            .any(|word| super::command().find_subcommand(word).is_some_and(takes_set));
+        && command_of(words).as_ref().is_some_and(takes_set);
     if !is_meant || e.kind() != ErrorKind::UnknownArgument {
         return None;
     }
