@@ -78,8 +78,7 @@ struct Cli {
 
 /// What is printed if no command is given.
 const OVERVIEW: &str = "\
-supervise restarts training runs of verl, AReaL and Hugging Face's Trainer after failures,
-only from proven checkpoints.
+supervise restarts training runs after failures, only from proven checkpoints.
 
   supervise plan ppo.yaml            show what would be launched, from which step, and why
   supervise run ppo.yaml             start or resume a run
@@ -139,6 +138,14 @@ pub(crate) fn command() -> clap::Command {
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     trace();
     let args: Vec<OsString> = args.into_iter().collect();
+    match completions::answered(&args) {
+        Ok(false) => {}
+        Ok(true) => return SuperviseExitCode::Finished.code(),
+        Err(e) => {
+            printer::fail(&e);
+            return e.exit_code();
+        }
+    }
     let ours = args.iter().take_while(|a| *a != "--");
     printer::errors_as_json(ours.clone().any(|a| a == "--json"));
     let result = match args.len() {

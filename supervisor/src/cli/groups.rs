@@ -272,6 +272,8 @@ enum SetupCommand {
     #[command(after_long_help = more("sbatch", sbatch::EXAMPLES, &READS_SETTINGS))]
     Sbatch(sbatch::Args),
     /// Print shell completions
+    ///
+    /// The script asks `supervise` itself, so that runs, steps and settings are completed too.
     #[command(after_long_help = more("completions", completions::EXAMPLES, &READS))]
     Completions(completions::Args),
     /// Print the man page, or write all man pages into a directory

@@ -457,7 +457,7 @@ fn every_command_explains_itself() {
     for shell in ["bash", "zsh", "fish"] {
         world
             .run(&["completions", shell])
-            .tells(0, &["supervise", "checkpoints"]);
+            .tells(0, &["_SUPERVISE_COMPLETE", "supervise"]);
     }
     world.run(&[]).tells(0, &["supervise run ppo.yaml", "supervise --help"]);
 }

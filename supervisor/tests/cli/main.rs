@@ -8,6 +8,7 @@ mod bad_input;
 mod checkpoints;
 mod commands;
 mod compare;
+mod completions;
 mod convert;
 mod deepspeed;
 mod diagnose;
