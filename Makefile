@@ -1,4 +1,4 @@
-# demo   a training run that is killed, torn and crashed, and ends as if nothing had happened
+# demo   builds the program for `supervise demo`, a training run that is broken four times and recovers, and runs it
 # test   what a change must pass: unit, property, scenario, end to end, and real trainers (installs what they need)
 # quick  what an edit needs: unit, property and scenario tests, in a minute or two
 # real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name; FULL=1: all their cases, before a release)
@@ -51,8 +51,8 @@ dist:
 	packaging/dist.sh $(DIST) $(PROGRAM)
 
 demo:
-	$(CARGO) build -q --profile demo -p supervise-tests --bin demo --bin demo_trainer --bin supervise
-	$(TARGET)/demo/demo
+	$(CARGO) build -q --profile demo -p supervise
+	$(TARGET)/demo/supervise demo
 
 # Built once: a build beside the tests would put other files in the place of programs that they are starting.
 test: build-tests

@@ -5,6 +5,7 @@ mod compare;
 mod completions;
 mod config;
 mod convert;
+mod demo;
 mod diagnose;
 mod doctor;
 mod explain;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub enum SuperviseExitCode {
     /// Success.
     Finished = 0,
-    /// `compare` and `merge --test`: the two models differ.
+    /// `compare`, `merge --test` and `demo`: the weights differ.
     Different = 1,
     /// The same failure again.
     Deterministic = 3,
@@ -126,6 +126,7 @@ impl SuperviseExitCode {
             ("plan", Self::Deterministic | Self::NoProof | Self::GaveUp | Self::LeaseHeld) => {
                 "`run` would not start, and end with this code"
             }
+            ("demo", Self::Different) => "the two runs did not end with the same weights",
             (_, Self::NoProof) => "no step is proven, or not the one that was named",
             (_, Self::LeaseHeld) => "the run is running, or another process holds its lease",
             _ => self.words(),

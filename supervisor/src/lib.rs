@@ -72,6 +72,7 @@ fn helper() -> Option<ExitCode> {
         "__rehearse" => rehearse::helper(),
         "__fabric" => supervise_host::guard::fabric::main(&args.collect::<Vec<_>>()),
         "__log_writer" => supervise_host::log_writer::main(),
+        "__demo_trainer" => demo_trainer(args),
         "__io_worker" => {
             supervise_host::system::ignore_signals();
             cli::trace();
@@ -80,6 +81,11 @@ fn helper() -> Option<ExitCode> {
         _ => return None,
     };
     Some(exit_code(code))
+}
+
+fn demo_trainer(args: std::env::ArgsOs) -> i32 {
+    let args: Vec<String> = args.map(|a| a.to_string_lossy().into_owned()).collect();
+    supervise_demo_trainer::demo::program::run(&args).into()
 }
 
 fn exit_code(code: i32) -> ExitCode {

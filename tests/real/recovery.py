@@ -2,7 +2,7 @@
 
 usage: recovery.py PROGRAMS [--work DIR] [--only NAME]
 
-PROGRAMS is the folder with the built `supervise`, `demo_trainer` and `demo`. Run it with the interpreter of the
+PROGRAMS is the folder with the built `supervise`. Run it with the interpreter of the
 environment that install.sh makes. Each case compares the tensors of both ranks with an uninterrupted run's
 (model, optimizer, schedule), bit for bit. Ends with `N passed, M failed`.
 """

@@ -86,7 +86,13 @@ impl Scene {
             folder,
         };
         fs::create_dir(scene.path("home")).unwrap();
-        scene.set_root(&scene.path("checkpoints"));
+        scene
+            .set_root(&scene.path("checkpoints"))
+            // Its processes are found by its name.
+            .set(
+                "supervisor.command",
+                json!(["demo_trainer", "--config", "{config}", "{overrides}"]),
+            );
         scene
     }
 

@@ -11,4 +11,3 @@ pub mod bare_spec;
 pub mod disturb;
 pub mod harness;
 pub mod hoppers;
-pub mod showcase;

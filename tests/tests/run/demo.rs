@@ -1,7 +1,9 @@
-//! The demo as a person runs it: four faults, one digest.
+//! The demo: four faults, one digest; and `supervise demo`.
 
 use super::SUPERVISE;
-use supervise_tests::harness::Scene;
+use std::fs;
+use std::path::{Path, PathBuf};
+use supervise_tests::harness::{Scene, names, wait_for};
 
 #[test]
 fn the_demo_with_all_its_faults_ends_as_if_nothing_had_happened() {
@@ -34,4 +36,77 @@ fn without_proof_the_same_demo_goes_wrong() {
         ended.text
     );
     assert_eq!(scene.aside(), [""; 0]);
+}
+
+/// A scene with an empty directory for temporary files.
+fn with_tmp() -> (Scene, PathBuf) {
+    let mut scene = Scene::demo(SUPERVISE);
+    let tmp = scene.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    scene.env("TMPDIR", tmp.to_str().unwrap());
+    (scene, tmp)
+}
+
+#[track_caller]
+fn left_nothing(scene: &Scene, tmp: &Path) {
+    assert_eq!(names(tmp), [""; 0]);
+    assert_eq!(names(&scene.path("home/.local/state/supervise/runs")), [""; 0]);
+    wait_for("no process is left", || scene.living().is_empty());
+}
+
+#[test]
+fn the_command_compares_two_runs_and_leaves_nothing() {
+    let (scene, tmp) = with_tmp();
+    let ended = scene.ask(&["demo"]);
+    let said = ended.expect(0);
+    for text in [
+        "$ supervise run demo.yaml --set 'demo.faults=[]'",
+        "moved aside: global_step_12 (damaged",
+        "bit for bit",
+    ] {
+        said.says(text);
+    }
+    left_nothing(&scene, &tmp);
+}
+
+#[test]
+fn the_command_keeps_what_it_is_to_keep() {
+    let (scene, tmp) = with_tmp();
+    scene.ask(&["demo", "--keep", "kept"]).expect(0);
+    assert_eq!(names(&tmp), [""; 0]);
+    scene
+        .ask(&["status", "kept/demo.yaml"])
+        .expect(0)
+        .says("step 14 of 14 is proven");
+    scene
+        .ask(&["demo", "--keep", "kept"])
+        .expect(64)
+        .says("--keep kept: it exists");
+    assert_eq!(names(&scene.path("kept")), ["broken", "demo.yaml", "undisturbed"]);
+}
+
+#[test]
+fn the_command_fails_if_the_broken_run_does_not_recover() {
+    let (mut scene, tmp) = with_tmp();
+    scene.env("SUPERVISE_RETRIES", "0");
+    scene
+        .ask(&["demo"])
+        .expect(1)
+        .says("the broken run did not get to its end");
+    left_nothing(&scene, &tmp);
+}
+
+#[test]
+fn the_command_leaves_nothing_after_a_signal() {
+    for (signal, code) in [(2, 130), (15, 143)] {
+        let (scene, tmp) = with_tmp();
+        let demo = scene.start_with(&["demo"]);
+        wait_for("its trainer runs", || {
+            let trainer = |(_, command): &(i32, String)| command.contains(" __demo_trainer ");
+            scene.living().iter().any(trainer)
+        });
+        demo.signal(signal);
+        demo.wait().expect(code).says("stopped the demo");
+        left_nothing(&scene, &tmp);
+    }
 }

@@ -22,6 +22,7 @@ pub mod hangs;
 pub mod lives;
 pub mod network;
 pub mod overrides;
+pub mod program;
 pub mod random;
 pub mod resume;
 pub mod settings;
