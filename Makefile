@@ -3,7 +3,7 @@
 # quick  what an edit needs: unit, property and scenario tests, in a minute or two
 # real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name; FULL=1: all their cases, before a release)
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
-# install  program, man pages, completions and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
+# install  program, man pages, completions, examples and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
 # dist   packages below DIST: wheel, .deb, tarball, bill of materials (PROGRAM=one that is built already)
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
@@ -45,6 +45,7 @@ install: $(BIN)
 	$(BIN) completions bash >$(SHARE)/bash-completion/completions/supervise
 	$(BIN) completions zsh >$(SHARE)/zsh/site-functions/_supervise
 	$(BIN) completions fish >$(SHARE)/fish/vendor_completions.d/supervise.fish
+	install -d $(SHARE)/supervise && cp -r examples $(SHARE)/supervise/
 	sed 's#/usr/bin/supervise#$(PREFIX)/bin/supervise#' systemd/supervise@.service >$(UNITS)/supervise@.service
 
 dist:
@@ -71,7 +72,7 @@ build-tests:
 # The program of the tests stands in for that of a release, which takes minutes to build.
 test-packages: install-testbed build-tests
 	packaging/dist.sh $(TARGET)/dist-debug $(TARGET)/debug/supervise
-	tests/packages.sh $(TARGET)/dist-debug $(TARGET)/debug/demo_trainer
+	tests/packages.sh $(TARGET)/dist-debug
 
 test-real: install-real build-tests
 	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug

@@ -54,12 +54,14 @@ fi
 "$tools/bin/python" packaging/sbom.py "$version" "$machine-unknown-linux-gnu" >"$work/sbom.json"
 "$tools/bin/python" packaging/check_sbom.py "$work/sbom.json"
 
-# wheel: the program and its second name, in the layout of the binary distribution format.
+# wheel: the program, its second name and the examples, in the layout of the binary distribution format.
 wheel() {
-  local at=$work/wheel dist
+  local at=$work/wheel dist data
   dist=$at/supervise_rl-$version.dist-info
-  mkdir -p "$at/supervise_rl-$version.data/scripts" "$dist/licenses" "$dist/sboms"
-  install -m755 "$work/supervise" packaging/supervise-rl "$at/supervise_rl-$version.data/scripts/"
+  data=$at/supervise_rl-$version.data
+  mkdir -p "$data/scripts" "$data/data/share/supervise" "$dist/licenses" "$dist/sboms"
+  install -m755 "$work/supervise" packaging/supervise-rl "$data/scripts/"
+  cp -r examples "$data/data/share/supervise/"
   install -m644 LICENSE "$dist/licenses/LICENSE"
   install -m644 "$work/sbom.json" "$dist/sboms/supervise.cdx.json"
   sed "s/@VERSION@/$version/" packaging/wheel-metadata | cat - README.md >"$dist/METADATA"
@@ -100,7 +102,7 @@ tarball() {
   files "$work/tar" "/$name"
   # It may be unpacked anywhere; the unit assumes the usual path.
   sed -i "s#ExecStart=/$name/bin#ExecStart=/usr/local/bin#" "$at/lib/systemd/system/supervise@.service"
-  cp -r README.md CHANGELOG.md LICENSE examples "$at/"
+  cp -r README.md CHANGELOG.md LICENSE "$at/"
   install -m644 "$work/sbom.json" "$at/supervise.cdx.json"
   tar --sort=name --owner=0 --group=0 --numeric-owner --mode=go=u-w --mtime="@$SOURCE_DATE_EPOCH" -C "$work/tar" -c "$name" | gzip -${effort}n >"$out/$name.tar.gz"
 }

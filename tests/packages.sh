@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs each package where nothing else is, and there looks at the machine and runs the demo configuration: the wheel by pip into a fresh
-# environment and by `uv tool install`, the .deb by apt into a fresh Debian, the tarball unpacked in a fresh Debian.
+# Installs each package where nothing else is, and there looks at the machine and plays the demo: the wheel by pip into a fresh
+# environment and by `uv tool install`, the .deb by apt into a fresh Debian, the tarball unpacked in a fresh Debian. Then plays a user's first
+# hour with the wheel.
 #
-# usage: packages.sh DIST DEMO_TRAINER      (what `make dist` made, and the program that the demo configuration trains with)
+# usage: packages.sh DIST      (what `make dist` made)
 set -euo pipefail
 dist=$(cd "$1" && pwd)
-trainer=$(realpath "$2")
 cd "$(dirname "$0")/.."
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
@@ -29,27 +29,26 @@ cd "$HOME"
 [ "$("$2" --version)" = "$("$1" --version)" ]
 "$1" doctor >doctor
 if grep -w WARNING doctor; then exit 1; fi
-"$1" run -q /given/demo.yaml >run 2>&1 || { cat run; exit 1; }
-"$1" status demo-run/checkpoints | grep -q 'finished (exit code 0)' || { "$1" status demo-run/checkpoints; exit 1; }
+"$1" demo >demo 2>&1 || { cat demo; exit 1; }
+# It leaves no file, and no run in the list.
+if ls -d "${TMPDIR:-/tmp}"/supervise-demo-* 2>/dev/null || "$1" status 2>/dev/null | grep supervise-demo; then exit 1; fi
+test -s "$3/supervise/examples/configs/verl_sft.yaml"
 cd / && rm -rf "$HOME"
 TRY
 
-# here COMMAND...: as on a machine of which PATH knows nothing but the system and the demo trainer.
-mkdir "$at/bin"
-ln -s "$trainer" "$at/bin/demo_trainer"
-sed 's#/given/demo.yaml#'"$PWD"'/examples/configs/demo.yaml#' "$at/try.sh" >"$at/here.sh"
-here() { env -i PATH="$at/bin:/usr/bin:/bin" TMPDIR="$at" sh "$at/here.sh" "$@"; }
+# here COMMAND...: as on a machine of which PATH knows nothing but the system.
+here() { env -i PATH=/usr/bin:/bin TMPDIR="$at" sh "$at/try.sh" "$@"; }
 
 "${PYTHON:-python3}" -m venv "$at/venv"
 pip=("$at/venv/bin/pip" --disable-pip-version-check -q install)
 "${pip[@]}" --no-index "${wheels[0]}"
-here "$at/venv/bin/supervise" "$at/venv/bin/supervise-rl"
+here "$at/venv/bin/supervise" "$at/venv/bin/supervise-rl" "$at/venv/share"
 said "wheel by pip"
 
 "${pip[@]}" "uv>=0.9"
 export UV_TOOL_DIR=$at/tools UV_TOOL_BIN_DIR=$at/tool-bin UV_CACHE_DIR=$at/uv
 "$at/venv/bin/uv" -q tool install --offline --python "$at/venv/bin/python" "${wheels[0]}"
-here "$at/tool-bin/supervise" "$at/tool-bin/supervise-rl"
+here "$at/tool-bin/supervise" "$at/tool-bin/supervise-rl" "$at/tools/supervise-rl/share"
 said "wheel by uv"
 
 if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap >/dev/null; then
@@ -60,17 +59,16 @@ fi
 mmdebstrap -q --variant=apt "$VERSION_CODENAME" "$at/debian"
 said "a fresh Debian"
 mkdir "$at/debian/given"
-cp "$at/try.sh" examples/configs/demo.yaml "${debs[@]}" "${tarballs[@]}" "$at/debian/given/"
-install "$trainer" "$at/debian/given/demo_trainer"
+cp "$at/try.sh" "${debs[@]}" "${tarballs[@]}" "$at/debian/given/"
 # inside COMMAND...: with its own processes, which end with it.
-inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/debian/proc" chroot "$at/debian" env -i PATH=/given:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
+inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/debian/proc" chroot "$at/debian" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
 
-inside sh -euc 'tar -C /opt -xzf /given/supervise-*.tar.gz; cd /opt/supervise-*; sh /given/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl"; rm -r "$PWD"'
+inside sh -euc 'tar -C /opt -xzf /given/supervise-*.tar.gz; cd /opt/supervise-*; sh /given/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl" "$PWD/share"; rm -r "$PWD"'
 said tarball
 
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -qqy --no-install-recommends)
 inside sh -euc "${apt[*]} install /given/*.deb >/given/log 2>&1 || { cat /given/log; exit 1; }"
-inside sh /given/try.sh supervise supervise-rl
+inside sh /given/try.sh supervise supervise-rl /usr/share
 inside sh -euc 'test -d /etc/supervise/runs; supervise config show >/dev/null
   for file in /usr/share/man/man1/supervise-run.1.gz /usr/share/bash-completion/completions/supervise /usr/share/zsh/site-functions/_supervise \
     /usr/share/fish/vendor_completions.d/supervise.fish /usr/lib/systemd/system/supervise@.service; do test -s "$file"; done'
@@ -82,3 +80,9 @@ if inside dpkg -i /given/other.deb >"$at/log" 2>&1; then fail "daemontools is in
 grep -q 'conflicts with daemontools' "$at/log" || fail "$(cat "$at/log")"
 inside sh -euc "${apt[*]} purge supervise-rl >/dev/null; ! test -e /usr/bin/supervise; ! test -e /etc/supervise"
 said .deb
+
+inside sh -euc "apt-get update -qq && ${apt[*]} install python3-venv >/given/log 2>&1 || { cat /given/log; exit 1; }"
+said "Python in that Debian"
+cp tests/first_hour.sh docs/quickstart.md "${wheels[0]}" "$at/debian/given/"
+inside bash /given/first_hour.sh "/given/$(basename "${wheels[0]}")" /given/quickstart.md
+said "a first hour with the wheel"
