@@ -33,7 +33,7 @@ def start(folder, name, env, changes):
     """A run of the demo trainer, in a folder with this name."""
     config = (TOP / "examples/configs/demo.yaml").read_text()
     place = folder / name
-    for old, new in {**CHANGES, "demo-run/checkpoints": f"{place}/checkpoints", **changes}.items():
+    for old, new in {**CHANGES, "experiment_name: perceptron": f"experiment_name: {name}", "demo-run/checkpoints": f"{place}/checkpoints", **changes}.items():
         assert old in config, f"the example says nothing of {old!r}"
         config = config.replace(old, new)
     place.mkdir()

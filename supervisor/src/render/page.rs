@@ -135,22 +135,10 @@ fn zone() -> Markup {
     html! { span #zone { "Times with a Z are UTC." } }
 }
 
-/// The name of a run and its place: most checkpoint roots end with a word that says nothing.
+/// The name of a run and its place.
 pub(crate) fn named(v: &StatusView) -> (&str, &str) {
-    const SAYS_NOTHING: [&str; 8] = [
-        "checkpoints",
-        "checkpoint",
-        "ckpt",
-        "ckpts",
-        "output",
-        "outputs",
-        "save",
-        ".supervise",
-    ];
     let place = v.root.as_deref().or(v.run_dir.as_deref()).unwrap_or(&v.run);
-    let mut parts = place.rsplit('/').filter(|part| !part.is_empty());
-    let name = parts.find(|part| !SAYS_NOTHING.contains(part)).unwrap_or(place);
-    (name, place)
+    (v.progress.as_ref().map_or(&v.run, |p| &p.name), place)
 }
 
 fn px(n: f64) -> String {

@@ -60,6 +60,35 @@ fn a_page_shows_the_end_that_it_asked_for() {
 }
 
 #[test]
+fn a_hang_is_in_sight_before_anything_is_done_about_it() {
+    let Some(browser) = Browser::open(400) else { return };
+    browser.without_intervals();
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    scene.set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let run = scene.start(&["--observe"]);
+    saved(&scene, 4);
+    let server = serve(&scene, &["--public-read"]);
+    browser.go(&format!("http://{}/run/{}", server.at, run_of(&scene)));
+    shows(&browser, "no step for");
+    let title = browser.script("return document.title");
+    assert!(title.as_str().unwrap().contains("no step for"), "{title}");
+    let color = |selector: &str| {
+        browser.script(&format!(
+            "return getComputedStyle(document.querySelector('{selector}')).color"
+        ))
+    };
+    assert_ne!(
+        color("main .state"),
+        color("main h1"),
+        "it looks like a run that is well"
+    );
+    server.stops();
+    scene.go();
+    run.wait().expect(0);
+}
+
+#[test]
 fn times_are_those_of_the_browser_and_utc_on_hover() {
     let Some(browser) = Browser::open(400) else { return };
     browser.command("Emulation.setTimezoneOverride", &json!({"timezoneId": "Asia/Tokyo"}));

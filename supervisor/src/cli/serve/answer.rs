@@ -352,8 +352,9 @@ async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>,
 fn mark(v: &StatusView) -> String {
     let step = v.attempt.as_ref().and_then(|a| a.step);
     let (run, now, lives) = (&v.run, v.now.map(|n| n.0), v.lives());
+    let pace = v.progress.as_ref().and_then(|p| p.pace);
     format!(
-        "{run} {now:?} {lives} {} {step:?} {:?} {:?};",
+        "{run} {now:?} {lives} {} {step:?} {pace:?} {:?} {:?};",
         v.mode, v.mark, v.problem
     )
 }

@@ -78,7 +78,7 @@ impl RunColumn {
         match self {
             Self::Name => runs.sort_by_cached_key(|v| named(v).0.to_lowercase()),
             Self::State => runs.sort_by_cached_key(|v| (tone(v), v.headline())),
-            Self::Step => runs.sort_by_key(|v| Reverse(v.attempt.as_ref().and_then(|a| a.step))),
+            Self::Step => runs.sort_by_key(|v| Reverse(v.progress.as_ref().and_then(|p| p.step))),
             Self::Progress => runs.sort_by_key(|v| Reverse(v.now)),
             Self::Goodput => runs.sort_by(|a, b| goodput(b).total_cmp(&goodput(a))),
             Self::Restarts => runs.sort_by_key(|v| Reverse(v.attempts)),

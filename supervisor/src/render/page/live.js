@@ -20,7 +20,7 @@
   const local = (root) => {
     for (const t of root.querySelectorAll("time")) {
       const at = new Date(t.dateTime);
-      t.title = t.dateTime.replace("T", " ").replace("Z", " UTC");
+      t.title = at.toISOString().replace("T", " ").replace(".000Z", " UTC");
       t.textContent = at.toLocaleString("sv-SE");
     }
     for (const z of root.querySelectorAll("#zone")) z.textContent = `Times are those of ${zone}; hover over one to see it in UTC.`;

@@ -110,11 +110,12 @@ fn facts(v: &StatusView) -> Markup {
         dl {
             div { dt { "Step" } dd { (progress::bar(v)) } }
             div { dt { "Last progress" } dd { (progress::age(v)) } }
+            (progress::pace(v))
             div { dt { "Resume point" } dd { @match v.mark { Some(m) => { "step " (m) }, None => "none is proven" } } }
             div { dt { "Restarts" } dd { (v.attempts.saturating_sub(1)) } }
             @if let Some(g) = goodput { div { dt { "Goodput" } dd { (format!("{:.1} %", 100.0 * g)) } } }
             @if let Some(n) = gpus { div { dt { "GPUs" } dd { (n) } } }
-            @if let Some(at) = v.now { div { dt { "Last event" } dd { (progress::ago(v, at)) } } }
+            @if let Some(at) = v.now { div { dt { "Last event" } dd { (progress::since_event(v, at)) } } }
         }
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::render::explain::StoryBuilder;
+use crate::render::progress::ProgressReport;
 use crate::render::status::{OutcomeView, RunLiveness, StatusView};
 use supervise_core::event::{Event, EventKind, TrainerPhase};
 use supervise_core::id::{AttemptNo, Step, Term, Tick, WallMs};
@@ -9,10 +10,28 @@ use supervise_core::state::RunState;
 
 const EVIL: &str = "</h2><script>alert(1)</script><img src=x onerror='alert(1)'>\u{1b}[2J";
 
+fn report(name: &str, step: u64) -> ProgressReport {
+    ProgressReport {
+        name: name.to_owned(),
+        step: Some(step),
+        planned: Some(40),
+        phase: None,
+        step_ms: None,
+        usual_ms: None,
+        since_ms: None,
+        late_ms: None,
+        pace: None,
+        next: None,
+        elapsed_ms: None,
+        eta: None,
+    }
+}
+
 fn evil() -> StatusView {
     let mut v = StatusView::unknown("0123456789abcdef", RunLiveness::default(), EVIL.to_owned());
     v.root = Some(format!("/ckpt/{EVIL}"));
     v.trainer = Some(EVIL.to_owned());
+    v.progress = Some(report(EVIL, 3));
     v
 }
 
@@ -236,16 +255,7 @@ fn a_list_is_sorted_and_narrowed_by_what_its_address_says() {
         v.now = Some(WallMs(n));
         v.attempts = u32::try_from(10 - n).unwrap();
         v.supervisor.alive = exit.is_none();
-        v.attempt = Some(crate::render::status::AttemptView {
-            no: 1,
-            step: Some(step),
-            phase: None,
-            resumed_from: None,
-            workers: Vec::new(),
-            nodes: None,
-            gone: false,
-            lines: Vec::new(),
-        });
+        v.progress = Some(report(&format!("run-{n}"), step));
         v.outcome = exit.map(|exit_code| OutcomeView {
             word: if exit_code == 0 { "finished" } else { "gave_up" },
             exit_code,
