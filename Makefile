@@ -14,6 +14,7 @@
 # full-hangs  every hang of a real trainer: verl's and areal's as CI has them, three more of verl's SFT, two of its PPO, five of areal's,
 #             and the end of its rollout server
 # full-page  the pages at their limits, SECONDS of twenty clients (3600), screenshots below OUT
+# page-pictures  the pictures of the pages in docs/serve
 CARGO ?= cargo
 VENV ?= .venv-real
 TARGET = $(or $(CARGO_TARGET_DIR),target)
@@ -30,7 +31,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures install-testbed install-real
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -138,6 +139,9 @@ full-hangs: install-real build-tests
 	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --sleeps
 	$(VENV)/bin/python tests/real/stalls.py $(TARGET)/debug --more
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo
+
+page-pictures: install-testbed build-tests
+	python3 tests/bench/page_pictures.py $(TARGET)/debug
 
 full-page: install-testbed
 	$(CARGO) build --release -q -p supervise-tests --bins

@@ -40,12 +40,12 @@ class Browser:
     def go(self, url):
         self.ask(self.base + "/url", {"url": url})
 
-    def picture(self, path, whole=False):
-        """Writes a screenshot; `whole`: of the page from its top to its end."""
+    def picture(self, path, whole=False, most=2400):
+        """Writes a screenshot; `whole`: of the page from its top to its end, or so many pixels of it."""
         command = {"format": "png", "captureBeyondViewport": whole}
         if whole:
             width, height = self.script("return [innerWidth, Math.ceil(document.body.getBoundingClientRect().bottom)]")
-            command["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+            command["clip"] = {"x": 0, "y": 0, "width": width, "height": min(height, most), "scale": 1}
         shot = self.ask(self.base + "/goog/cdp/execute", {"cmd": "Page.captureScreenshot", "params": command})
         with open(path, "wb") as f:
             f.write(base64.b64decode(shot["data"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the pictures in docs/serve: the pages of the demo run, light and dark, on a screen and on a phone.
+"""Writes the pictures in docs/serve: the pages of demo runs.
 
 usage: page_pictures.py [PROGRAMS [OUT]]    (target/debug, docs/serve; needs Chromium: tests/testbed/browser.sh install)
 """
@@ -92,6 +92,9 @@ def main():
                     "machine": ("/machine", "return !!document.querySelector('table')"),
                 }
                 for name, (path, ready) in pages.items():
+                    # Pictures are large: one of each page, and the first ones on a phone.
+                    if dark or (width < 500 and name != "run"):
+                        continue
                     browser.go(at + path)
                     wait_for(browser, ready)
                     time.sleep(0.5)

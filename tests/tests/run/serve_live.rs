@@ -3,7 +3,7 @@
 use super::serve::{run_of, serve};
 use super::{saved, scene};
 use serde_json::json;
-use supervise_tests::harness::{Browser, eventually};
+use supervise_tests::harness::{Browser, eventually, wait_for};
 
 /// Waits until the page shows something.
 pub(super) fn shows(browser: &Browser, words: &str) {
@@ -107,5 +107,58 @@ fn times_are_those_of_the_browser_and_utc_on_hover() {
     assert_eq!(hour(text(0)), (hour(text(2)) + 9) % 24, "{time}");
     assert_eq!(text(1), text(2).replace('T', " ").replace('Z', " UTC"), "{time}");
     shows(&browser, "Times are those of Asia/Tokyo");
+    server.stops();
+}
+
+#[test]
+fn a_person_holds_and_stops_a_run_from_its_page() {
+    let Some(browser) = Browser::open(400) else { return };
+    let mut scene = scene();
+    // It must not get on to its end before the next proven step is seen.
+    scene.set("demo.hold_at", json!(5)).set("demo.step_ms", json!(300));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    let server = serve(&scene, &["--allow-actions"]);
+    browser.go(&format!("http://{}{}", server.at, server.link));
+    let page = format!("http://{}/run/{}", server.at, run_of(&scene));
+    browser.go(&page);
+    let says = |words: &str| {
+        eventually(words, || {
+            let text = browser.text("main")?;
+            text.contains(words).then_some(())
+        });
+    };
+    says("Act");
+    browser.click("#act summary");
+    browser.write("#act input[name=reason]", "look at <rank 3>");
+    browser.click("#act form[action$=hold] button");
+    says("look at <rank 3>");
+    assert_eq!(browser.url(), page);
+    let offers = |verb: &str| {
+        let form = format!("#act form[action$={verb}]");
+        eventually(verb, || browser.text(&form));
+        browser.click("#act summary");
+    };
+    offers("unhold");
+    browser.click("#act form[action$=unhold] button");
+    offers("hold");
+    browser.click("#act form[action$=stop-after-save] button");
+    // The trainer must not get on to its end before the wish is there.
+    let id = run_of(&scene);
+    wait_for("the wish is in the journal", || {
+        scene
+            .ask(&["journal", &id])
+            .text
+            .contains("asked to stop at the next proven step")
+    });
+    browser.click("#attempt-1 summary");
+    scene.go();
+    run.wait().expect(7);
+    // The page tells of the end without being loaded anew.
+    says("on a page asked to stop");
+    let closed = browser.text("#attempt-1:not([open])");
+    assert!(closed.is_some(), "what a person closes stays closed");
+    let told = scene.ask(&["journal", &run_of(&scene)]);
+    told.expect(0).says("look at <rank 3>").says("on a page");
     server.stops();
 }

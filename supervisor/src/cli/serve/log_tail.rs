@@ -61,13 +61,13 @@ pub(super) fn extract(run_dir: &Utf8Path, attempt: u32, worker: u32, part: &LogP
                     }
                     false => "all of it since the file was begun".to_owned(),
                 };
-                (window(log.file(), len.saturating_sub(SHOWN), len)?, about)
+                (window(log.file(), len.saturating_sub(SHOWN), len, len)?, about)
             }
             LogPart::At(at) => {
                 let from = at.saturating_sub(SHOWN / 4).min(len.saturating_sub(SHOWN));
                 let to = len.min(from + SHOWN);
                 let about = format!("{} of {}, from byte {from} on", of(to - from), of(len));
-                (window(log.file(), from, to)?, about)
+                (window(log.file(), from, to, len)?, about)
             }
             LogPart::With(query) => {
                 let (found, read) = search(log.file(), len, query.as_bytes(), Instant::now() + SEARCH)?;
@@ -109,7 +109,7 @@ pub(super) fn extract(run_dir: &Utf8Path, attempt: u32, worker: u32, part: &LogP
 }
 
 /// The whole lines of a range with their offsets, and where they end.
-fn window(file: &File, from: u64, to: u64) -> io::Result<(Vec<Found>, u64)> {
+fn window(file: &File, from: u64, to: u64, len: u64) -> io::Result<(Vec<Found>, u64)> {
     let bytes = piece(file, from, to)?;
     let begins = match from {
         0 => 0,
@@ -118,6 +118,10 @@ fn window(file: &File, from: u64, to: u64) -> io::Result<(Vec<Found>, u64)> {
     let mut at = begins;
     let mut out = Vec::new();
     for line in bytes.get(begins..).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
+        // The rest of this line is in the next part.
+        if to < len && !line.ends_with(b"\n") && !out.is_empty() {
+            break;
+        }
         out.push((from + at as u64, line.strip_suffix(b"\n").unwrap_or(line).to_vec()));
         at += line.len();
     }
@@ -247,6 +251,36 @@ mod tests {
             assert_eq!(tail(dir, 1, 0, query).unwrap().0, ["needle *** a", "needle b"]);
         }
         assert!(tail(dir, 1, 0, "Odd").unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_line_is_found_again_by_its_offset() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        std::fs::create_dir_all(dir.join("attempts/0001")).unwrap();
+        let text: String = (0..5000)
+            .map(|n| format!("line {n} {}\n", "and ".repeat(n % 15)))
+            .collect();
+        std::fs::write(dir.join("attempts/0001/worker-0.log"), &text).unwrap();
+        std::fs::write(dir.join("attempts/0001/worker-12.log"), "").unwrap();
+        let read = |part: LogPart| extract(dir, 1, 0, &part).unwrap();
+        let end = read(LogPart::End);
+        assert_eq!((end.end, end.length), (text.len() as u64, text.len() as u64));
+        assert_eq!(
+            (end.workers.as_slice(), end.attempts.as_slice()),
+            ([0, 12].as_slice(), [1].as_slice())
+        );
+        for at in [0, 1, 100_000, end.lines[3].at, u64::MAX] {
+            let part = read(LogPart::At(at));
+            for line in &part.lines {
+                let whole = text[line.at as usize..].lines().next();
+                assert_eq!(whole, Some(line.text.as_str()), "{at}");
+            }
+            assert!(part.end - part.lines[0].at > SHOWN / 2, "{at}");
+        }
+        let found = read(LogPart::With("line 77 ".to_owned())).lines.remove(0);
+        let again = read(LogPart::At(found.at)).lines;
+        assert!(again.iter().any(|line| *line == found));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Attempts on the page of a run, each with its timeline.
 
 use super::super::explain::{AttemptStory, TimelineLine};
-use super::super::one_line;
 use super::super::record::start_point;
 use super::super::status::StatusView;
 use super::super::terminal::{paragraph, shown};
 use super::super::time::{clock, span};
+use super::super::{count, one_line};
 use super::when;
 use maud::{Markup, html};
 
@@ -81,7 +81,7 @@ fn timeline(run: &str, s: &AttemptStory) -> Markup {
         }
         @if !routine.is_empty() {
             details id={ "routine-" (s.attempt) } {
-                summary { "Steps proven and deleted: " (routine.len()) " lines" }
+                summary { "Steps proven and deleted: " (count(routine.len() as u64, "line")) }
                 (told(routine.iter().copied().skip(routine.len().saturating_sub(LINES))))
                 @if left > 0 { p.soft { "All of them: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
             }

@@ -23,7 +23,7 @@
       t.title = at.toISOString().replace("T", " ").replace(".000Z", " UTC");
       t.textContent = at.toLocaleString("sv-SE");
     }
-    for (const z of root.querySelectorAll("#zone")) z.textContent = `Times are those of ${zone}; hover over one to see it in UTC.`;
+    for (const z of root.querySelectorAll("#zone")) z.textContent = zone === "UTC" ? "Times are UTC." : `Times are those of ${zone}; hover over one to see it in UTC.`;
   };
   // Ages go on while nothing happens: one that stood still would hide a hang.
   const began = new WeakMap();

@@ -115,7 +115,7 @@ fn facts(v: &StatusView) -> Markup {
             div { dt { "Restarts" } dd { (v.attempts.saturating_sub(1)) } }
             @if let Some(g) = goodput { div { dt { "Goodput" } dd { (format!("{:.1} %", 100.0 * g)) } } }
             @if let Some(n) = gpus { div { dt { "GPUs" } dd { (n) } } }
-            @if let Some(at) = v.now { div { dt { "Last event" } dd { (progress::since_event(v, at)) } } }
+            @if let Some(at) = v.now.filter(|_| v.outcome.is_some() || !v.lives()) { div { dt { "Last event" } dd { (progress::since_event(v, at)) } } }
         }
     }
 }
