@@ -1,9 +1,9 @@
 //! The commands. Each is declared once: with its group, help, examples, exit codes and function.
 
 use super::{
-    checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, gc, history, hold, install, journal,
-    logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch, serve, status,
-    stop, top, trace, verify,
+    checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, gc, history, hold, install,
+    journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch, serve,
+    status, stop, top, trace, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
