@@ -30,7 +30,7 @@ pub use raised::exception_name;
 pub use rules::{action, failure_rules, user_rules};
 
 use crate::diagnosis::evidence::better;
-use crate::event::scan::{QUOTED, RuleKind, USER};
+use crate::event::scan::{RuleKind, TracebackScope};
 use crate::event::{ExitStatus, Sighting, TrainerPhase};
 use crate::id::{Step, WorkerId, fnv64};
 use crate::journal::record::{Diagnosis, NoticeKind, StartPoint};
@@ -307,9 +307,11 @@ fn root<'a>(
             let clue = LogClue {
                 class,
                 text: &s.text,
-                chained: s.rule.contains(".chained"),
-                loose: s.rule.ends_with(QUOTED),
-                own: s.rule.starts_with(USER),
+                raised: s.rule.is_raised(),
+                in_thread: s.rule.through() == TracebackScope::Thread,
+                chained: s.rule.is_chained(),
+                loose: s.rule.quoted,
+                own: s.rule.is_users(),
             };
             (!matches!(class, Class::CommLauncherTeardown | Class::OpSignal)).then_some((clue, named, s))
         })

@@ -16,7 +16,7 @@ use crate::checkpoint::finiteness::OddTensors;
 use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::event::diff::ScanDiff;
 use crate::event::rehearsal::Rehearsal;
-use crate::event::scan::RuleKind;
+use crate::event::scan::{RuleId, RuleKind};
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::observe::activity::ActivitySample;
 use crate::observe::creep::ResourceUsage;
@@ -370,7 +370,7 @@ impl Activity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     /// Stable name of the rule.
-    pub rule: String,
+    pub rule: RuleId,
     /// The worker that printed the line.
     pub worker: WorkerId,
     /// Line number in that worker's output, from 1.

@@ -16,7 +16,7 @@ use supervise_core::journal::record::{
 };
 use supervise_core::observe::machine::MachineFacts;
 use supervise_core::rulebook::log_cause::LogSource;
-use supervise_core::rulebook::taxonomy::letter;
+use supervise_core::rulebook::taxonomy::{Class, FailureClass, letter};
 use supervise_core::state::RunState;
 
 /// A row of `labels.tsv`.
@@ -126,6 +126,86 @@ fn the_actions_are_right_and_no_healthy_log_is_a_failure() {
         by_class.len()
     );
     assert!(by_class["none"].files >= 40);
+}
+
+/// `high` is a promise; the others must be less often right, or the word would mean nothing.
+#[test]
+fn high_confidence_is_right_in_97_of_100_cases() {
+    let mut reading = LogReader::new(&[]).unwrap();
+    // Right and all, by confidence.
+    let mut by_word: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for label in labels() {
+        let bytes = std::fs::read(folder().join(&label.file)).unwrap();
+        let (_, action) = told(&mut reading, &bytes, label.exit);
+        let word = reading.verdict(label.exit).confidence.word();
+        let is_right = action == label.action;
+        let (right, all) = by_word.entry(word).or_default();
+        *right += usize::from(is_right);
+        *all += 1;
+        if word == "high" && !is_right {
+            wrong.push(format!("{}: {action}", label.file));
+        }
+    }
+    let share = |words: &[&str]| {
+        let each = words.iter().filter_map(|word| by_word.get(word));
+        each.fold((0, 0), |sum, (right, all)| (sum.0 + right, sum.1 + all))
+    };
+    let (high, rest) = (share(&["high"]), share(&["medium", "low"]));
+    println!(
+        "high: {} of {} right; medium and low: {} of {}",
+        high.0, high.1, rest.0, rest.1
+    );
+    assert!(high.0 * 100 >= high.1 * 97, "{high:?}: {wrong:#?}");
+    assert!(high.1 >= 1000 && rest.1 >= 200, "{by_word:?}");
+    assert!(percent(high.0, high.1) > percent(rest.0, rest.1), "{by_word:?}");
+}
+
+/// Class, line of the root, and number of runs that a log shows.
+fn shown(file: &str) -> (Option<FailureClass>, Option<u64>, u32) {
+    let mut reading = LogReader::new(&[]).unwrap();
+    told(&mut reading, &std::fs::read(folder().join(file)).unwrap(), None);
+    let v = reading.verdict(None);
+    (v.class, v.root.map(|r| r.line), v.runs)
+}
+
+#[test]
+fn a_jump_in_time_and_another_process_begin_a_run_unless_they_belong_to_the_last() {
+    for (file, class, runs) in [
+        ("none/whole_second_run_later.log", None, 2),
+        ("mem.cuda_oom/whole_second_run_later.log", Some(Class::MemCudaOom), 2),
+        ("none/whole_second_process.log", None, 2),
+        ("disk.full/whole_second_process.log", Some(Class::DiskFull), 2),
+        // What follows from the failure, even if it comes late or from a process that was silent before.
+        ("code.type_key/whole_silent_after.log", Some(Class::CodeTypeKey), 1),
+        ("code.type_key/whole_other_workers.log", Some(Class::CodeTypeKey), 1),
+        // A step that took long.
+        ("none/whole_slow_step_after.log", None, 1),
+    ] {
+        let (found, _, count) = shown(file);
+        assert_eq!((found, count), (class.map(FailureClass::from), runs), "{file}");
+    }
+}
+
+#[test]
+fn the_root_of_a_wrong_argument_is_the_error_below_the_usage() {
+    for (file, line) in [
+        ("cfg.args/real_usage.log", 2),
+        ("cfg.args/whole_usage_of_many_lines.log", 4),
+        ("cfg.args/whole_usage_of_a_launcher.log", 4),
+        ("cfg.args/whole_usage_of_a_module.log", 2),
+    ] {
+        assert_eq!(shown(file), (Some(Class::CfgArgs.into()), Some(line), 1), "{file}");
+    }
+}
+
+#[test]
+fn a_hub_that_is_asked_for_a_path_misses_a_file() {
+    for name in ["hub_path", "repo_id", "relative_path", "dot_path", "home_path"] {
+        let class = shown(&format!("file.missing/whole_{name}.log")).0;
+        assert_eq!(class, Some(Class::FileMissing.into()), "{name}");
+    }
+    assert_eq!(shown("hub.auth/whole_no_such_name.log").0, Some(Class::HubAuth.into()));
 }
 
 fn percent(of: usize, all: usize) -> f64 {

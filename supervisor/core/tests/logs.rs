@@ -252,7 +252,7 @@ fn what_the_training_went_on_after_is_no_cause() {
         attempt: AttemptNo(1),
         means: RuleKind::Failure(class.into()),
         sighting: supervise_core::event::Sighting {
-            rule: class.to_owned(),
+            rule: class.into(),
             worker: WorkerId(0),
             line,
             text: class.to_owned(),

@@ -233,7 +233,9 @@ fn words(of: &str, all: &BTreeMap<String, Item>, named: &mut Vec<String>) -> Str
         // Its own form: JSON knows no infinity.
         "MetricValue" => "number, or `nan`, `inf`, `-inf` as a string".to_owned(),
         "bool" => "boolean".to_owned(),
-        "String" | "Utf8PathBuf" | "TrainerKind" | "FailureClass" | "Cow<'static, str>" => "string".to_owned(),
+        "String" | "Utf8PathBuf" | "TrainerKind" | "FailureClass" | "RuleId" | "Cow<'static, str>" => {
+            "string".to_owned()
+        }
         "Value" => "anything".to_owned(),
         "RawFields" => "object of anything".to_owned(),
         name => match all.get(name) {

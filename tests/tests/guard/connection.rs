@@ -41,7 +41,7 @@ fn a_broken_connection_can_be_taken_by_a_newer_term_only() {
     assert_eq!(hello.workers[0].exit, None);
     assert_eq!(hello.workers[1].exit, Some(ExitStatus::Code(9)));
     assert_eq!((hello.step, hello.phase), (Some(Step(42)), TrainerPhase::Step));
-    assert!(hello.sightings.iter().any(|(_, s)| s.rule == "boom"));
+    assert!(hello.sightings.iter().any(|(_, s)| s.rule == "boom".into()));
     assert!(!hello.gone);
     assert!(rig.take(Term(3)).is_none());
     rig.say(ToGuard::KillTree);

@@ -376,7 +376,7 @@ impl Drop for Rig {
 
 fn sighting(message: &FromGuard, rule: &str) -> Option<Sighting> {
     match message {
-        FromGuard::Sighted { sighting, .. } if sighting.rule == rule => Some(sighting.clone()),
+        FromGuard::Sighted { sighting, .. } if sighting.rule == rule.into() => Some(sighting.clone()),
         _ => None,
     }
 }

@@ -1,10 +1,10 @@
 //! Matches that a log outlived: they ended no process, whatever they looked like.
 
-use super::log_reader::{LAST, LogMatch, LogReader, ParsedLog, START, clue};
+use super::log_reader::{LogMatch, LogReader, ParsedLog, clue};
 use super::log_verdict::Confidence;
 use super::root_cause::weight;
 use super::stall::is_wait;
-use crate::event::scan::QUOTED;
+use crate::event::scan::RuleSource;
 use crate::rulebook::taxonomy::{Class, Family, Weight};
 
 impl LogReader {
@@ -30,14 +30,14 @@ impl LogReader {
                 false => told.at_most(Confidence::Medium),
             };
         };
-        let open = root.sighting.rule == LAST || self.runs() > 1 || self.is_lived_through(root);
+        let open = root.sighting.rule.source == RuleSource::LastWords || self.runs() > 1 || self.is_lived_through(root);
         told.at_most(if open { Confidence::Medium } else { Confidence::High })
     }
 
     /// Returns true if the log shows another cause as well.
     pub(super) fn is_contested(&self, root: &LogMatch) -> bool {
         let other = |f: &LogMatch| {
-            f.file == root.file && f.class != root.class && is_strong(f) && !f.sighting.rule.contains(".chained")
+            f.file == root.file && f.class != root.class && is_strong(f) && !f.sighting.rule.is_chained()
         };
         self.found.iter().any(other)
     }
@@ -90,7 +90,7 @@ impl LogReader {
 
 /// The first exception of the last chain that an interpreter exited with. Earlier ones belong to other processes.
 fn last_of_an_interpreter<'a>(found: &[&'a LogMatch]) -> Option<&'a LogMatch> {
-    let ends = |f: &&LogMatch| f.outermost.is_some() && !f.sighting.rule.ends_with(QUOTED);
+    let ends = |f: &&LogMatch| f.outermost.is_some() && !f.sighting.rule.quoted;
     let last = found.iter().rposition(ends)?;
     let file = found.get(last)?.file;
     let chain = found
@@ -98,9 +98,9 @@ fn last_of_an_interpreter<'a>(found: &[&'a LogMatch]) -> Option<&'a LogMatch> {
         .iter()
         .rev()
         .copied()
-        .filter(|f| f.file == file && f.sighting.rule.starts_with("py."));
+        .filter(|f| f.file == file && f.sighting.rule.is_exception());
     let mut at_end = false;
-    let of_chain = chain.take_while(|f| !std::mem::replace(&mut at_end, !f.sighting.rule.contains(".chained")));
+    let of_chain = chain.take_while(|f| !std::mem::replace(&mut at_end, !f.sighting.rule.is_chained()));
     of_chain.last()
 }
 
@@ -117,10 +117,12 @@ fn is_strong(f: &LogMatch) -> bool {
 fn is_lasting(f: &LogMatch) -> bool {
     let of_machine = || {
         let said = &f.sighting;
-        weight(&clue(f)) == Weight::Machine && !said.rule.starts_with("py.") && !said.text.contains("NCCL WARN")
+        weight(&clue(f)) == Weight::Machine && !said.rule.is_exception() && !said.text.contains("NCCL WARN")
     };
-    matches!(f.sighting.rule.as_str(), START | "records" | "tail")
-        || is_wait(f.class)
+    matches!(
+        f.sighting.rule.source,
+        RuleSource::FreshStart | RuleSource::Records | RuleSource::Tail | RuleSource::Shutdown
+    ) || is_wait(f.class)
         || matches!(
             f.class,
             Class::DiskSlow | Class::NumNan | Class::RewardServer | Class::CkptMissingPart

@@ -3,17 +3,16 @@
 //! Lines without one of the table's texts are never parsed: an automaton runs over the bytes and finds the others. Training records
 //! are searched for only while a failure awaits them.
 
-use super::log_encoding::Shape;
 use super::patterns::{OTHERS, Patterns};
 use super::reported_exits::{self, Ends, ReportedEnd};
 use super::root_cause::GRACE;
 use super::rules::{self, AttemptStage, failure_rules, user_rules};
-use super::runs::{self, Runs};
+use super::runs;
 use super::stall::{Stall, StallNote};
-use super::steps::{self, LogSteps, StepPatterns};
+use super::steps::{self, StepPatterns};
 use super::texts::TextSearch;
 use super::wrapped;
-use crate::event::scan::{RuleKind, SAMPLES, ScanError, Scanner, opens_sample};
+use crate::event::scan::{RuleKind, RuleSource, SAMPLES, ScanError, Scanner, opens_sample};
 use crate::event::{ExitStatus, Sighting};
 use crate::id::{Step, WorkerId};
 use crate::rulebook::failure_line::FailureLine;
@@ -21,10 +20,12 @@ use crate::rulebook::taxonomy::{self, Class, FailureClass, Family};
 use memchr::{memchr_iter, memchr2, memrchr2};
 
 mod notes;
+mod parsed_log;
 
 use notes::{is_end_of_python, is_error_of_a_logger};
 
-pub(super) use notes::{LAST, clue};
+pub(super) use notes::clue;
+pub(super) use parsed_log::ParsedLog;
 
 /// Longest line that is buffered until its newline, in bytes.
 const LINE: usize = 1 << 20;
@@ -37,9 +38,6 @@ const OF_CLASS: usize = 16;
 
 /// Lines after the start of a traceback or of model text that are parsed one by one.
 const CAREFUL: u32 = 400;
-
-/// Rule of a line that says that training started from scratch although a resume was wanted.
-pub(super) const START: &str = "start";
 
 /// Bytes at the end of a log that are searched for its last records.
 const TAIL: usize = 64 << 10;
@@ -64,42 +62,6 @@ pub(super) struct LogMatch {
     pub(super) logged: bool,
     /// Header line of a traceback that starts at the outermost frame of a script: the interpreter exited with it.
     pub(super) outermost: Option<u64>,
-}
-
-#[derive(Debug, Default, Clone)]
-pub(super) struct ParsedLog {
-    pub(super) steps: LogSteps,
-    /// Step and total of the last record that has both.
-    pub(super) last: Option<(u64, u64)>,
-    /// Last planned step, if a separate line says it.
-    planned: Option<u64>,
-    /// Whether it says that training is over, or that its process exited with success.
-    pub(super) says_end: bool,
-    pub(super) exited: bool,
-    /// Line that says that training finished, if no step follows.
-    pub(super) done: Option<u64>,
-    /// Whether an end before the last step was intended.
-    pub(super) wanted: bool,
-    /// Whether training began, even without a finished step.
-    pub(super) began: bool,
-    /// Whether GPU memory is held by a process that has exited.
-    pub(super) orphan: bool,
-    /// World size that wrote its checkpoint shards, and whether there are two.
-    world: Option<u64>,
-    pub(super) other_world: bool,
-    pub(super) node_gone: bool,
-    /// Whether a resume was ordered or started.
-    pub(super) resumes: bool,
-    pub(super) shape: Shape,
-    pub(super) runs: Runs,
-    serves: bool,
-}
-
-impl ParsedLog {
-    /// Returns true if it shows a step or the end of training.
-    pub(super) fn shows_life(&self) -> bool {
-        self.steps.count > 0 || self.says_end || self.exited || self.done.is_some()
-    }
 }
 
 /// Reads the logs of one run.
@@ -132,6 +94,8 @@ pub struct LogReader {
     outermost: bool,
     /// Whether a match on this line was dropped because of the limits.
     passed_over: bool,
+    /// Whether a match on this line may have ended the run.
+    armed: bool,
 }
 
 impl LogReader {
@@ -180,6 +144,7 @@ impl LogReader {
             header: 0,
             outermost: false,
             passed_over: false,
+            armed: false,
         })
     }
 
@@ -206,20 +171,28 @@ impl LogReader {
             log.shape.note(bytes);
             log.runs.open(bytes);
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.extend_from_slice(bytes);
-        let whole = memrchr2(b'\n', b'\r', &buffer).map_or(0, |at| at + 1);
-        let whole = if whole == 0 && buffer.len() > LINE {
-            if let Some(log) = self.logs.last_mut() {
-                log.shape.note_long_line();
-            }
-            buffer.len()
-        } else {
-            whole
+        let (first, rest) = match memchr2(b'\n', b'\r', bytes) {
+            Some(end) => bytes.split_at(end + 1),
+            None => (bytes, &bytes[..0]),
         };
-        self.block(&buffer[..whole]);
-        self.keep_tail(&buffer[..whole]);
-        buffer.drain(..whole);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend_from_slice(first);
+        let is_whole = first.ends_with(b"\n") || first.ends_with(b"\r");
+        if !is_whole
+            && buffer.len() > LINE
+            && let Some(log) = self.logs.last_mut()
+        {
+            log.shape.note_long_line();
+        }
+        if is_whole || buffer.len() > LINE {
+            self.block(&buffer);
+            self.keep_tail(&buffer);
+            buffer.clear();
+        }
+        let (whole, begun) = rest.split_at(memrchr2(b'\n', b'\r', rest).map_or(0, |at| at + 1));
+        self.block(whole);
+        self.keep_tail(whole);
+        buffer.extend_from_slice(begun);
         self.buffer = buffer;
     }
 
@@ -262,14 +235,28 @@ impl LogReader {
             if self.patterns.says_done(&text) {
                 log.done = Some(at);
             }
+            if self.patterns.serves.is_match(&text) {
+                log.shut = None;
+            } else if log.serves && log.shut.is_none() && self.patterns.shut.is_match(&text) {
+                log.shut = Some((at, text.clone()));
+            }
             log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
         log.runs.end(lines, &tail);
+        let shut = log.shut.take().filter(|_| log.steps.trained() == 0 && !log.says_end);
         self.logs.push(log);
         self.note_last_words(&tail);
+        if let Some((line, text)) = shut {
+            let seen = sighting(RuleSource::Shutdown, self.logs.len() - 1, line, &text);
+            self.keep(Class::OpSignal, None, seen);
+        }
         if let Some((class, line, text)) = standing.seen {
-            self.keep(class, None, sighting("tail", self.logs.len() - 1, line, &text));
+            self.keep(
+                class,
+                None,
+                sighting(RuleSource::Tail, self.logs.len() - 1, line, &text),
+            );
         }
     }
 
@@ -334,7 +321,7 @@ impl LogReader {
     /// right before a kept line are searched for now.
     fn look(&mut self, line: &[u8], before: &[u8]) {
         let watched = self.watches();
-        self.kept = false;
+        (self.kept, self.armed) = (false, false);
         match wrapped::lines(line) {
             Some(inside) => inside.iter().for_each(|line| self.look_at(line)),
             None => self.look_at(line),
@@ -352,6 +339,12 @@ impl LogReader {
                 .rev()
                 .take_while(here)
                 .for_each(|f| f.step = Some(newest));
+        }
+        if self.armed
+            && let Some(log) = self.logs.last_mut()
+        {
+            let (step, before) = (log.steps.newest.map(|s| s.0), [before, &self.tail]);
+            log.runs.restart.arm(&self.patterns, self.line, step, &before);
         }
     }
 
@@ -386,7 +379,11 @@ impl LogReader {
             let before = log.steps.bad;
             log.steps.note(mark);
             if log.steps.bad == 1 && before == 0 {
-                self.keep(Class::NumNan, None, sighting("records", file, self.line, &text));
+                self.keep(
+                    Class::NumNan,
+                    None,
+                    sighting(RuleSource::Records, file, self.line, &text),
+                );
             }
         }
         if !quoted {
@@ -403,7 +400,7 @@ impl LogReader {
             }
             Some((RuleKind::Exception, s)) => self.keep_exception(s),
             _ if !quoted && self.patterns.loose.is_match(&text) => {
-                self.keep_exception(sighting("py.loose", file, self.line, &text));
+                self.keep_exception(sighting(RuleSource::Loose, file, self.line, &text));
             }
             _ => {}
         }
@@ -452,10 +449,12 @@ impl LogReader {
         if let Some(log) = self.logs.last_mut() {
             log.steps.drawn = 0;
         }
-        let is_raised = sighting.rule.starts_with("py.exception");
+        let is_raised = sighting.rule.is_raised();
+        // The details below a caught error.
+        let continues = |f: &LogMatch| f.logged && f.class == class && f.sighting.line + 1 == self.line;
         let logged = match is_raised {
             true => self.logged,
-            false => is_error_of_a_logger(&sighting.text),
+            false => is_error_of_a_logger(&sighting.text) || self.found.last().is_some_and(continues),
         };
         let step = self.logs.last().and_then(|log| log.steps.newest);
         let outermost = Some(self.line).filter(|_| is_end_of_python(&sighting.text));
@@ -474,9 +473,9 @@ impl LogReader {
     }
 }
 
-fn sighting(rule: &str, file: usize, line: u64, text: &[u8]) -> Sighting {
+fn sighting(rule: RuleSource, file: usize, line: u64, text: &[u8]) -> Sighting {
     Sighting {
-        rule: rule.to_owned(),
+        rule: rule.into(),
         worker: WorkerId(u32::try_from(file).unwrap_or(0)),
         line,
         text: String::from_utf8_lossy(text).into_owned(),

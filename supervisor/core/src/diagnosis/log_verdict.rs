@@ -1,10 +1,11 @@
 //! Verdict on the logs of a run: class, root line, cascade, and the answer to a first occurrence.
 
 use super::log_encoding::LogDoubt;
-use super::log_reader::{LogMatch, LogReader, ParsedLog, START, clue};
+use super::log_reader::{LogMatch, LogReader, ParsedLog, clue};
 use super::reported_exits::ReportedEnd;
 use super::root_cause::{COMPLETED, GRACE, LogClue, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
+use crate::event::scan::RuleSource;
 use crate::id::WorkerId;
 use crate::journal::record::FailureAction;
 use crate::rulebook::log_cause::{LogCause, LogPlace, LogSource};
@@ -116,7 +117,7 @@ impl LogVerdict {
 impl LogReader {
     /// Drops starts from scratch, for a caller that knows whether they were ordered.
     pub fn forget_starts(&mut self) {
-        self.found.retain(|f| f.sighting.rule != START);
+        self.found.retain(|f| f.sighting.rule.source != RuleSource::FreshStart);
     }
 
     /// The verdict. `exit` is the exit code of the run, if known; 128 plus a signal number means that signal.
@@ -132,12 +133,11 @@ impl LogReader {
         }
         let verdict = self.judge(exit, &found);
         // A program with buffered output prints its records after its last message.
-        let held_back =
-            |f: &&LogMatch| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
+        let held_back = |f: &&LogMatch| f.sighting.rule.is_raised() && weight(&clue(f)) <= Weight::Cause;
         // Python reports a script that it cannot parse without a traceback.
         let unread = |f: &&LogMatch| {
             let opens = |with: &str| f.sighting.text.starts_with(with);
-            f.sighting.rule == "py.loose"
+            f.sighting.rule.source == RuleSource::Loose
                 && ["SyntaxError: ", "IndentationError: ", "TabError: "]
                     .iter()
                     .any(|w| opens(w))
@@ -189,7 +189,7 @@ impl LogReader {
         if f.sighting.line < self.last_run(f.file) {
             return false;
         }
-        if f.sighting.rule == "records" {
+        if f.sighting.rule.source == RuleSource::Records {
             return log.steps.bad >= 3;
         }
         if is_standing(f) {
@@ -199,7 +199,7 @@ impl LogReader {
             return false;
         }
         // A progress bar that closes after a traceback redraws its position.
-        let counted = match f.sighting.rule.starts_with("py.exception") {
+        let counted = match f.sighting.rule.is_raised() {
             true => log.steps.sure,
             false => log.steps.count,
         };
@@ -223,7 +223,7 @@ impl LogReader {
             return false;
         };
         // A traceback of the calling script comes right after the program has exited.
-        let of_a_script = f.sighting.rule.starts_with("py.exception") && done < f.sighting.line + NEAR;
+        let of_a_script = f.sighting.rule.is_raised() && done < f.sighting.line + NEAR;
         if of_a_script {
             return false;
         }
@@ -265,7 +265,9 @@ impl LogReader {
             // The run may have been stopped because of it.
             (Class::CkptMissingPart, _) => false,
             // A shell that cannot find a command exits with 127, or continues.
-            (Class::CfgCommand, _) => status.is_some_and(|s| is_telling(s) && class_of(s) != Class::CfgCommand),
+            (Class::CfgCommand, _) if !clue.text.contains("execve()") => {
+                status.is_some_and(|s| is_telling(s) && class_of(s) != Class::CfgCommand)
+            }
             (Class::CommLauncherTeardown, _) | (_, Weight::Report) => true,
             (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
             (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == Class::NativeCrash),
@@ -329,7 +331,17 @@ impl LogReader {
                     clues,
                 ),
                 Some(f) => self.build(Some(f.class.into()), None, Confidence::Medium, Some(f), found, clues),
-                None => self.build(None, None, Confidence::High, None, &[], &[]),
+                None => match found.iter().find(|f| exit.is_none() && is_shutdown(f)) {
+                    Some(f) => self.build(
+                        Some(f.class.into()),
+                        answer(f.class),
+                        Confidence::Medium,
+                        Some(f),
+                        found,
+                        clues,
+                    ),
+                    None => self.build(None, None, Confidence::High, None, &[], &[]),
+                },
             },
         }
     }
@@ -415,7 +427,12 @@ pub(super) fn public(class: Class) -> Class {
 
 /// Returns true if later steps do not refute the match: training continuing is itself the failure.
 fn is_standing(f: &LogMatch) -> bool {
-    matches!(f.sighting.rule.as_str(), START | "records") || f.class == Class::CkptMissingPart
+    matches!(f.sighting.rule.source, RuleSource::FreshStart | RuleSource::Records) || f.class == Class::CkptMissingPart
+}
+
+/// Returns true if a server says that it shuts down, which it does only if it is told to.
+fn is_shutdown(f: &LogMatch) -> bool {
+    f.sighting.rule.source == RuleSource::Shutdown
 }
 
 /// Returns true if the scheduler ends the job, which may still do steps in its grace period.

@@ -1,9 +1,10 @@
 //! Patterns that only the log reader needs: timestamps, starts, exits, exceptions outside of tracebacks.
 
+use super::runs::ProcessName;
 use regex::bytes::Regex;
 
 /// Texts for these patterns.
-pub(super) const OTHERS: [&str; 38] = [
+pub(super) const OTHERS: [&str; 41] = [
     "Uvicorn running on",
     "Application startup complete",
     "Running on http://",
@@ -11,6 +12,7 @@ pub(super) const OTHERS: [&str; 38] = [
     "Traceback (most recent",
     "  File \"",
     "Exception ignored",
+    "Exception in thread",
     "Error:",
     "Exception:",
     "the above exception",
@@ -42,6 +44,8 @@ pub(super) const OTHERS: [&str; 38] = [
     "Started container",
     "Successfully ",
     "NodeReady",
+    "wandb: Run ",
+    "wandb: Synced ",
 ];
 
 pub(super) struct Patterns {
@@ -51,7 +55,12 @@ pub(super) struct Patterns {
     pub(super) serves: Regex,
     pub(super) served: Regex,
     pub(super) answered: Regex,
+    pub(super) shut: Regex,
+    /// The experiment tracker has all of the run.
+    pub(super) tracked: Regex,
     time: Regex,
+    /// The prefixes of Ray, of torch and glog, and of NCCL.
+    pid: Regex,
     pub(super) scratch: Regex,
     pub(super) partly: Regex,
     pub(super) resumes: Regex,
@@ -86,8 +95,15 @@ impl Patterns {
             )?,
             served: regex(r#"(?-u)"(?:GET|POST|PUT) (?:/[^h" ]|/h[^e" ]|/ )[^"]*" 2\d\d\b"#)?,
             answered: regex(r#"(?-u)"(?:GET|POST|PUT) [^"]*" 5\d\d\b"#)?,
+            tracked: regex(r"(?-u)^wandb: (?:Run (?:history|summary):|Synced )")?,
+            shut: regex(
+                r"(?-u)Shutting down FastAPI HTTP server|^INFO: +(?:Shutting down\b|Application shutdown complete)",
+            )?,
             time: regex(
                 r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
+            )?,
+            pid: regex(
+                r"(?-u)^.{0,40}?\((\w+) pid=(\d+)|^\[?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ (\d+) |^[\w.-]+:(\d+):\d+ \[\d+\] NCCL",
             )?,
             scratch: regex(
                 r"(?i-u)training from scratch|should not be a resumed experiment|will start from scratch|start(?:ing)? from random",
@@ -167,6 +183,14 @@ impl Patterns {
         let day = n(2).or(n(4)).or(n(6))?;
         let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
         Some(seconds * 1000 + n(10).unwrap_or(0))
+    }
+
+    /// Process id in a line's prefix, with the name that the prefix has.
+    pub(super) fn pid_of(&self, line: &[u8]) -> Option<ProcessName> {
+        let c = self.pid.captures(&line[..line.len().min(160)])?;
+        let name = c.get(1).map_or_else(Vec::new, |m| m.as_bytes().to_vec());
+        let digits = c.get(2).or(c.get(3)).or(c.get(4))?.as_bytes();
+        Some((name, std::str::from_utf8(digits).ok()?.parse().ok()?))
     }
 }
 

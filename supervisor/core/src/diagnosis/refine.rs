@@ -21,6 +21,13 @@ fn is_in_a_step(text: &str) -> bool {
         .any(|dir| text.contains(dir))
 }
 
+/// Returns true if the hub library was given a path, and finds no folder there: no file of the step is missing.
+fn is_without_folder(text: &str) -> bool {
+    ["Repo id must", "Incorrect path_or_model_id", "is not a local folder"]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
 impl LogReader {
     /// The refined class of the root, and the answer.
     pub(super) fn refined(&self, root: &LogMatch) -> (Class, FailureAction) {
@@ -41,7 +48,7 @@ impl LogReader {
             SecondSignal::GpuHeldByNobody => self.is_held_by_nobody(root),
             SecondSignal::FirstStep => self.is_first_step(root),
             SecondSignal::OtherWorldSize => self.is_of_another_world(root),
-            SecondSignal::InsideStep => is_in_a_step(&root.sighting.text),
+            SecondSignal::InsideStep => is_in_a_step(&root.sighting.text) && !is_without_folder(&root.sighting.text),
             SecondSignal::NodePreempted => self.was_preempted(root),
             SecondSignal::GpusMissing => self.lacks_gpus(root),
             SecondSignal::NodeLost => self.lost_a_node(),

@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 const REPORT: usize = 300;
 
 /// A report contains one of these texts.
-pub(super) const TEXTS: [&str; 10] = [
+pub(super) const TEXTS: [&str; 11] = [
     "exitcode",
     "exit code",
     "return code",
@@ -18,6 +18,7 @@ pub(super) const TEXTS: [&str; 10] = [
     "died with <Signals",
     "CalledProcessError",
     "(SIG",
+    "Exit Status: ",
 ];
 
 #[derive(Debug, Clone)]
@@ -41,6 +42,11 @@ pub(super) fn rank(report: &str) -> Option<u32> {
     words.get(at + 1)?.parse().ok()
 }
 
+/// Returns true for the report of a batch system about its job.
+pub(super) fn is_of_job(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"Exit Status: ")
+}
+
 /// Text of the report, shortened.
 pub(super) fn words(line: &[u8]) -> String {
     let line = line.trim_ascii();
@@ -48,6 +54,8 @@ pub(super) fn words(line: &[u8]) -> String {
 }
 
 pub(super) struct Ends {
+    /// In the report of PBS.
+    job: Regex,
     code: Regex,
     signal: Regex,
     name: Regex,
@@ -56,6 +64,7 @@ pub(super) struct Ends {
 impl Ends {
     pub(super) fn new() -> Result<Self, regex::Error> {
         Ok(Self {
+            job: Regex::new(r"(?-u)^\s*Exit Status: (\d{1,3})\s*$")?,
             code: Regex::new(
                 r"(?i-u)(?:exitcode\s*[:=]?|return code =|exited with (?:code|exit code|status)|(?:Process|Worker|Rank|Task)\b.{0,60}exit ?code:?|CalledProcessError.*exit status)\s*(-?\d{1,3})\b",
             )?,
@@ -70,6 +79,15 @@ impl Ends {
 
     pub(super) fn report(&self, line: &[u8]) -> Option<ExitStatus> {
         let text = |m: regex::bytes::Match<'_>| std::str::from_utf8(m.as_bytes()).ok().map(str::to_owned);
+        if let Some(c) = self.job.captures(line) {
+            // Above 256 it is a signal.
+            let n: i32 = c.get(1).and_then(text)?.parse().ok()?;
+            return Some(if n > 256 {
+                ExitStatus::Signal(n - 256)
+            } else {
+                ExitStatus::Code(n)
+            });
+        }
         if let Some(c) = self.name.captures(line) {
             let name = c.get(1).or(c.get(2)).and_then(text)?;
             return signal_of(&name).map(ExitStatus::Signal);

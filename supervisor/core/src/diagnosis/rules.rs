@@ -1,7 +1,7 @@
 //! Scanner rules of the rulebook, and classification of exceptions.
 
 use crate::event::Sighting;
-use crate::event::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
+use crate::event::scan::{Filter, RuleKind, ScanRule, TracebackScope, USER, without_paths};
 use crate::journal::record::FailureAction;
 use crate::rulebook::failure_line::FailureLine;
 use crate::rulebook::taxonomy::{self, Class, FailureClass};
@@ -49,7 +49,7 @@ pub(super) enum AttemptStage {
 pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
     let text = s.text.as_str();
     let class = by_text(s, stage);
-    if s.rule.ends_with(".init") && never_met(class, text) {
+    if s.rule.through() == TracebackScope::Init && never_met(class, text) {
         return Class::CommInit;
     }
     // Whether a reward request got no answer.
@@ -61,7 +61,7 @@ pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
             .any(|w| text.contains(w)),
         _ => false,
     };
-    match (s.rule.ends_with(".reward") && gone, class) {
+    match (s.rule.through() == TracebackScope::Reward && gone, class) {
         (true, _) => Class::RewardServer,
         (false, Class::HubRate) if is_own_server(text) => Class::EngineHttp,
         (false, class) => class,
@@ -95,12 +95,12 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
         return at_stage(class, text, stage);
     }
     // The only messages from reading a truncated shard.
-    let loading = stage == AttemptStage::Resuming || s.rule.ends_with(".load");
+    let saving = s.rule.through() == TracebackScope::Save;
+    let loading = stage == AttemptStage::Resuming || s.rule.through() == TracebackScope::Load;
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
     let of_data = text.contains("DataLoader worker");
     // torch raises it for a load or a save alone, and before the first step nothing is saved.
-    let of_torch =
-        stage != AttemptStage::Stepping && !s.rule.ends_with(".save") && text.contains("CheckpointException");
+    let of_torch = stage != AttemptStage::Stepping && !saving && text.contains("CheckpointException");
     if of_torch || loading && !of_data && cut.iter().any(|w| text.contains(w)) {
         return Class::CkptCorrupt;
     }
@@ -110,11 +110,9 @@ fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
         .find(|row| row.errors.iter().any(|needle| holds(needle)))
         .map_or(Class::CodeException, |row| row.class);
     match class {
-        Class::DataBadSample if s.rule.ends_with(".state") => Class::CkptCorrupt,
-        Class::CkptSaveFailed if !s.rule.ends_with(".save") => Class::CodeException,
-        Class::CodeException | Class::CodeTypeKey | Class::FileMissing if s.rule.ends_with(".save") => {
-            Class::CkptSaveFailed
-        }
+        Class::DataBadSample if s.rule.through() == TracebackScope::State => Class::CkptCorrupt,
+        Class::CkptSaveFailed if !saving => Class::CodeException,
+        Class::CodeException | Class::CodeTypeKey | Class::FileMissing if saving => Class::CkptSaveFailed,
         Class::CodeTypeKey if stage != AttemptStage::Stepping => Class::CodeAtStart,
         other => other,
     }
@@ -155,7 +153,7 @@ mod tests {
 
     fn said(text: &str) -> Sighting {
         Sighting {
-            rule: "py.exception".to_owned(),
+            rule: "py.exception".into(),
             worker: WorkerId(0),
             line: 1,
             text: text.to_owned(),
@@ -206,7 +204,7 @@ mod tests {
         let text = "json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 20 (char 19)";
         let through = |rule: &str| {
             let s = Sighting {
-                rule: rule.to_owned(),
+                rule: rule.into(),
                 ..said(text)
             };
             by_text(&s, AttemptStage::Stepping)
@@ -220,7 +218,7 @@ mod tests {
     fn an_error_inside_a_save_is_one_of_the_save() {
         let inside = |rule: &str, text| {
             let s = Sighting {
-                rule: rule.to_owned(),
+                rule: rule.into(),
                 ..said(text)
             };
             classify_exception(&s, AttemptStage::Stepping)

@@ -1,6 +1,10 @@
 //! Splits a log into runs, and detects whether it continued after a line that looked like its end.
 
+mod restart;
+
 use memchr::memmem::{self, Finder};
+
+pub(super) use restart::{ProcessName, Restart};
 
 /// Texts of lines that start or end a run.
 pub(super) const TEXTS: [&str; 13] = [
@@ -49,6 +53,7 @@ pub(super) struct Runs {
     /// Lines of running processes after the last trouble, and progress bars since then.
     calm_end: u64,
     bars: u64,
+    pub(super) restart: Restart,
     opening: Option<Finder<'static>>,
     opened: bool,
     /// Bytes searched so far for repetitions of the first line.
@@ -85,6 +90,7 @@ impl Runs {
     }
 
     pub(super) fn trouble(&mut self, line: u64) {
+        self.restart.take_back();
         if self.trouble > 0 && line > self.trouble + CALM && self.calm.len() < PLACES {
             self.calm.push(self.trouble);
         }
@@ -122,10 +128,11 @@ impl Runs {
     }
 
     pub(super) fn begin(&mut self, line: u64) {
-        if line <= 1 {
+        if line <= self.newest().max(1) {
             return;
         }
         self.armed = false;
+        self.restart = Restart::default();
         if self.begins.len() < PLACES {
             self.begins.push(line);
         } else {

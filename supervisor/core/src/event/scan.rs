@@ -7,13 +7,16 @@ mod filter;
 mod model_text;
 mod paths;
 mod remark;
+mod rule_id;
 mod strip;
 mod traceback;
 
 pub(crate) use filter::Filter;
 pub(crate) use paths::without_paths;
 pub(crate) use remark::{SAMPLES, opens_sample};
+pub use rule_id::{RuleId, RuleSource};
 pub use strip::strip;
+pub use traceback::TracebackScope;
 
 use crate::event::{Sighting, TrainerPhase};
 use crate::id::WorkerId;
@@ -24,7 +27,7 @@ use regex::bytes::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
 use strip::Prefix;
 use thiserror::Error;
-use traceback::{TracebackLine, TracebackScope, Tracebacks};
+use traceback::{TracebackLine, Tracebacks};
 
 /// Bytes of a line that are scanned and kept.
 pub const LINE_LIMIT: usize = 4096;
@@ -36,7 +39,7 @@ pub(crate) const USER: &str = "user/";
 const BESIDE: usize = 4;
 
 /// Suffix of a rule's id if it matched model text.
-pub(crate) const QUOTED: &str = ".quoted";
+const QUOTED: &str = ".quoted";
 
 /// Meaning of a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,20 +232,15 @@ impl Scanner {
         match self.tracebacks.line(worker.0, source, text) {
             TracebackLine::Exception { .. } if self.user_rule(text).is_some() => {}
             TracebackLine::Exception { through, chained } => {
-                let rule = match (through, chained) {
-                    _ if self.quoted => "py.exception.quoted",
-                    (TracebackScope::Neither, false) => "py.exception",
-                    (TracebackScope::State, false) => "py.exception.state",
-                    (TracebackScope::Load, false) => "py.exception.load",
-                    (TracebackScope::Save, false) => "py.exception.save",
-                    (TracebackScope::Reward, false) => "py.exception.reward",
-                    (TracebackScope::Init, false) => "py.exception.init",
-                    (TracebackScope::Neither, true) => "py.exception.chained",
-                    (TracebackScope::State, true) => "py.exception.chained.state",
-                    (TracebackScope::Load, true) => "py.exception.chained.load",
-                    (TracebackScope::Save, true) => "py.exception.chained.save",
-                    (TracebackScope::Reward, true) => "py.exception.chained.reward",
-                    (TracebackScope::Init, true) => "py.exception.chained.init",
+                let rule = match self.quoted {
+                    true => RuleId {
+                        source: RuleSource::Raised {
+                            through: TracebackScope::Neither,
+                            chained: false,
+                        },
+                        quoted: true,
+                    },
+                    false => RuleSource::Raised { through, chained }.into(),
                 };
                 let text = text.trim_ascii_start();
                 return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
@@ -280,11 +278,18 @@ impl Scanner {
             // Large numbers may have thousands separators.
             std::str::from_utf8(bytes).ok()?.replace(',', "").parse().ok()
         };
-        let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
+        let mut found = hit(
+            rule.kind.clone(),
+            rule.id.as_str().into(),
+            worker,
+            number,
+            text,
+            digits(1),
+        );
         found.total = digits(2).filter(|_| matches!(rule.kind, RuleKind::Step | RuleKind::Bar));
         found.numbers = rule.numbers(text);
         if self.quoted && matches!(rule.kind, RuleKind::Failure(_)) {
-            found.sighting.rule.push_str(QUOTED);
+            found.sighting.rule.quoted = true;
         }
         Some(found)
     }
@@ -342,11 +347,11 @@ impl Scanner {
     }
 }
 
-fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> ScanMatch {
+fn hit(kind: RuleKind, rule: RuleId, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> ScanMatch {
     ScanMatch {
         kind,
         sighting: Sighting {
-            rule: rule.to_owned(),
+            rule,
             worker,
             line,
             text: String::from_utf8_lossy(text).into_owned(),

@@ -366,7 +366,7 @@ impl World {
                 attempt,
                 means,
                 sighting: Sighting {
-                    rule: text.to_owned(),
+                    rule: text.into(),
                     worker: WorkerId(0),
                     line: 10,
                     text: text.to_owned(),

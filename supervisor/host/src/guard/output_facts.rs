@@ -6,7 +6,7 @@
 
 use super::numbers::MetricQueue;
 use std::collections::BTreeMap;
-use supervise_core::event::scan::{RuleKind, ScanMatch};
+use supervise_core::event::scan::{RuleId, RuleKind, ScanMatch};
 use supervise_core::event::{Sighting, TrainerPhase};
 use supervise_core::id::{Step, WorkerId, fnv64};
 
@@ -34,7 +34,7 @@ pub(crate) struct OutputFacts {
     /// Since the last progress, an in-process restart was reported.
     heals: bool,
     seen: Vec<StoredSighting>,
-    per_rule: BTreeMap<String, usize>,
+    per_rule: BTreeMap<RuleId, usize>,
 }
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl OutputFacts {
             return None;
         }
         let sighting = Sighting {
-            rule: FIRST_RECORD.to_owned(),
+            rule: FIRST_RECORD.into(),
             ..hit.sighting.clone()
         };
         self.keep(hit.kind.clone(), sighting)
@@ -204,7 +204,7 @@ impl OutputFacts {
 /// The same for the same rule, worker and text, whatever the numbers in it.
 fn key_of(sighting: &Sighting) -> u64 {
     let mut shape = Vec::with_capacity(sighting.text.len() + 64);
-    shape.extend(sighting.rule.bytes());
+    shape.extend(sighting.rule.to_string().bytes());
     shape.push(0);
     shape.extend(sighting.worker.0.to_le_bytes());
     let mut in_number = false;
@@ -226,7 +226,7 @@ mod tests {
         ScanMatch {
             kind,
             sighting: Sighting {
-                rule: rule.to_owned(),
+                rule: rule.into(),
                 worker: WorkerId(0),
                 line: 1,
                 text: text.to_owned(),
@@ -359,7 +359,7 @@ mod tests {
         }
         let kept = facts.sightings();
         assert!(kept.len() <= SIGHTINGS_LIMIT);
-        let of_first: Vec<_> = kept.iter().filter(|(_, s)| s.rule == "r0").collect();
+        let of_first: Vec<_> = kept.iter().filter(|(_, s)| s.rule == "r0".into()).collect();
         assert_eq!(of_first.len(), PER_RULE_LIMIT);
         assert_eq!(of_first[0].1.text, "aa");
         assert_eq!(of_first[PER_RULE_LIMIT - 1].1.text, "zz");

@@ -1,18 +1,15 @@
 //! Facts from lines other than failures: exits, starts, engines that answer, new runs.
 
-use super::{FOUND, LogMatch, LogReader, START, sighting};
+use super::{FOUND, LogMatch, LogReader, sighting};
 use crate::diagnosis::reported_exits::{self, ReportedEnd};
 use crate::diagnosis::root_cause::{LogClue, is_informed, is_tried_by_kubernetes, weight};
 use crate::diagnosis::rules;
 use crate::diagnosis::stall::is_wait;
 use crate::diagnosis::steps::LogStep;
-use crate::event::scan::{QUOTED, USER};
+use crate::event::scan::{RuleSource, TracebackScope};
 use crate::event::{ExitStatus, Sighting};
 use crate::rulebook::taxonomy::{Class, Family, Weight};
 use memchr::{memchr_iter, memmem};
-
-/// Rule of an exception on the last line of a log.
-pub(in crate::diagnosis) const LAST: &str = "py.last";
 
 /// Returns true for classes that monitors and schedulers report, at any log level.
 fn is_of_a_watcher(class: Class) -> bool {
@@ -27,10 +24,7 @@ fn is_of_a_watcher(class: Class) -> bool {
 impl LogReader {
     /// Returns true for an info-level line, which is no failure, whatever it says.
     pub(super) fn is_idle_talk(class: Class, s: &Sighting) -> bool {
-        !s.rule.starts_with("py.exception")
-            && !s.rule.starts_with(USER)
-            && is_informed(&s.text)
-            && !is_of_a_watcher(class)
+        !s.rule.is_raised() && !s.rule.is_users() && is_informed(&s.text) && !is_of_a_watcher(class)
     }
 
     /// Counts served requests: an error before them did not end the server.
@@ -53,7 +47,7 @@ impl LogReader {
     pub(super) fn note_last_words(&mut self, tail: &[u8]) {
         // An earlier match explains more.
         let begins = self.logs.last().map_or(0, |log| log.runs.newest());
-        let said = |f: &LogMatch| f.sighting.line >= begins && f.sighting.rule != "py.loose";
+        let said = |f: &LogMatch| f.sighting.line >= begins && f.sighting.rule != RuleSource::Loose.into();
         if self.found.iter().any(said) {
             return;
         }
@@ -68,10 +62,18 @@ impl LogReader {
             );
             if !drawn(&text) {
                 let file = self.logs.len().saturating_sub(1);
-                let known =
-                    |f: &LogMatch| f.file == file && f.sighting.line == at && !f.sighting.rule.starts_with("py.loose");
+                let known = |f: &LogMatch| {
+                    f.file == file && f.sighting.line == at && f.sighting.rule.source != RuleSource::Loose
+                };
+                let is_frame = |text: &[u8]| text.starts_with(b"  File \"");
+                let above = lines.next().map(|above| self.message(above)).unwrap_or_default();
+                if is_frame(&text) || is_frame(&above) && text.starts_with(b"    ") {
+                    let said = sighting(RuleSource::LastWords, file, at, &text);
+                    self.keep(Class::CodeException, None, said);
+                    return;
+                }
                 // The last line of a traceback that Python ignored.
-                let inside = lines.next().is_some_and(|above| self.message(above).starts_with(b"  "));
+                let inside = above.starts_with(b"  ");
                 if !inside
                     && self.patterns.last.is_match(&text)
                     && !self.scanner.is_quoted()
@@ -79,7 +81,7 @@ impl LogReader {
                 {
                     let said = Sighting {
                         line: at,
-                        ..sighting(LAST, file, at, &text)
+                        ..sighting(RuleSource::LastWords, file, at, &text)
                     };
                     let class = rules::classify_exception(&said, self.stage());
                     self.keep(class, None, said);
@@ -115,19 +117,36 @@ impl LogReader {
         // Machine messages may precede the start of the program.
         if strong.is_some_and(|w| w != Weight::Machine) {
             log.runs.arm();
+            self.armed = true;
         }
         if strong.is_some() || passed_over || self.scanner.is_raising() {
             log.runs.trouble(self.line);
         }
     }
 
-    /// Searches `bytes`, which start `further` lines on, for a repetition of the log's first line.
+    /// Searches `bytes`, which start `further` lines on, for the start of another run: a repetition of the log's first line, a jump in
+    /// time, another process.
     pub(super) fn reopen(&mut self, bytes: &[u8], further: u64) {
-        if let Some(log) = self.logs.last_mut()
-            && let Some(at) = log.runs.reopens(bytes)
-        {
+        let Some(log) = self.logs.last_mut() else { return };
+        if let Some(at) = log.runs.reopens(bytes) {
             let lines = memchr_iter(b'\n', &bytes[..at]).count() as u64;
             log.runs.reopen(self.line + further + lines);
+        }
+        if !log.runs.restart.is_armed() {
+            return;
+        }
+        let mut number = self.line + further;
+        for line in bytes.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
+            let ends = line.ends_with(b"\n");
+            let line = line.trim_ascii_end();
+            let step = || self.forms.record(&self.scanner.message(line))?.step;
+            if let Some(begin) = log.runs.restart.note(&self.patterns, number, line, step) {
+                log.runs.begin(begin);
+            }
+            if !log.runs.restart.is_armed() {
+                return;
+            }
+            number += u64::from(ends);
         }
     }
 
@@ -147,6 +166,11 @@ impl LogReader {
             self.found
                 .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
         }
+        // The tracker was reached after all.
+        if self.patterns.tracked.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || f.class != Class::LoggerRemote || f.sighting.rule.is_raised());
+        }
         if self.patterns.relieved.is_match(text) {
             self.found.retain(|f| f.file != file || !is_wait(f.class));
         }
@@ -163,8 +187,8 @@ impl LogReader {
         }
         match report {
             None | Some(ExitStatus::Code(0)) => {}
-            // Launchers stop the other processes with SIGTERM.
-            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
+            // Launchers stop the other processes with SIGTERM. What a batch system reports is the end of all.
+            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) if !reported_exits::is_of_job(text) => {
                 self.followed = self.followed.or(Some(end));
             }
             Some(status) if self.ends.len() < FOUND => self.ends.push(ReportedEnd {
@@ -192,7 +216,7 @@ impl LogReader {
         log.node_gone |= self.patterns.node_gone.is_match(text);
         let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
         if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
-            let seen = sighting(START, file, self.line, text);
+            let seen = sighting(RuleSource::FreshStart, file, self.line, text);
             self.keep(Class::CkptMissingPart, None, seen);
         }
     }
@@ -203,8 +227,12 @@ pub(super) fn is_end_of_python(text: &str) -> bool {
     text.contains(".py: error: ") || text.starts_with("python") && text.contains(": can't open file ")
 }
 
-/// Returns true if an error-level log prefix precedes the message.
+/// Returns true if an error-level log prefix precedes the message, or if the program says it in its own words: it caught the error.
 pub(super) fn is_error_of_a_logger(text: &str) -> bool {
+    // A sentence, and not the name of an exception.
+    if text.starts_with("Error ") || text.starts_with("Error(s) ") {
+        return true;
+    }
     let head = text.get(..text.floor_char_boundary(60)).unwrap_or(text);
     let of_glog = || {
         head.starts_with('E')
@@ -232,14 +260,16 @@ pub(in crate::diagnosis) fn clue(f: &LogMatch) -> LogClue<'_> {
     LogClue {
         class: f.class,
         // A record may count skipped batches, which does not make it a warning.
-        text: if f.sighting.rule == "records" {
+        text: if f.sighting.rule.source == RuleSource::Records {
             ""
         } else {
             &f.sighting.text
         },
-        chained: f.sighting.rule.contains(".chained"),
+        raised: f.sighting.rule.is_raised(),
+        in_thread: f.sighting.rule.through() == TracebackScope::Thread,
+        chained: f.sighting.rule.is_chained(),
         // Without a traceback it may be part of a sentence; and a model may write anything.
-        loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
-        own: f.sighting.rule.starts_with(USER),
+        loose: matches!(f.sighting.rule.source, RuleSource::Loose | RuleSource::Shutdown) || f.sighting.rule.quoted,
+        own: f.sighting.rule.is_users(),
     }
 }

@@ -14,6 +14,9 @@ const AFTER: usize = 160;
 /// Start of the line before a traceback that ends nothing.
 const IGNORED: &[u8] = b"Exception ignored ";
 
+/// Start of the line before the traceback of a thread.
+const THREAD: &[u8] = b"Exception in thread ";
+
 /// A Python helper process that complains about resources already freed.
 const TRACKER: &[u8] = b"multiprocessing/resource_tracker.py\"";
 
@@ -21,17 +24,47 @@ const TRACKER: &[u8] = b"multiprocessing/resource_tracker.py\"";
 const LINES: u32 = 2000;
 
 /// The part of a program that a traceback went through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TracebackScope {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TracebackScope {
+    /// None of these.
     Neither,
     /// It reads the trainer state of a step.
     State,
+    /// It loads a checkpoint.
     Load,
+    /// It saves a checkpoint.
     Save,
     /// It requests rewards.
     Reward,
     /// It sets up the process group.
     Init,
+    /// It ended a thread, and may have left the program running.
+    Thread,
+}
+
+impl TracebackScope {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Neither,
+        Self::State,
+        Self::Load,
+        Self::Save,
+        Self::Reward,
+        Self::Init,
+        Self::Thread,
+    ];
+
+    /// What it adds to the text of a rule.
+    pub(super) fn suffix(self) -> &'static str {
+        match self {
+            Self::Neither => "",
+            Self::State => ".state",
+            Self::Load => ".load",
+            Self::Save => ".save",
+            Self::Reward => ".reward",
+            Self::Init => ".init",
+            Self::Thread => ".thread",
+        }
+    }
 }
 
 /// Role of a line in a traceback.
@@ -69,6 +102,8 @@ pub(super) struct Tracebacks {
     chained: BTreeSet<(u32, u64)>,
     /// Number of coming tracebacks per process that end nothing: errors in finalizers or callbacks.
     ignored: BTreeMap<(u32, u64), u32>,
+    /// Processes whose next traceback is that of a thread.
+    threads: BTreeSet<(u32, u64)>,
     exception: Regex,
     /// An exception class of the script itself has no module; it counts only right below a source line.
     own: Regex,
@@ -85,6 +120,7 @@ impl Tracebacks {
             open: BTreeMap::new(),
             chained: BTreeSet::new(),
             ignored: BTreeMap::new(),
+            threads: BTreeSet::new(),
             exception: Regex::new(
                 r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
@@ -110,6 +146,7 @@ impl Tracebacks {
         self.open.clear();
         self.chained.clear();
         self.ignored.clear();
+        self.threads.clear();
     }
 
     pub(super) fn any(&self) -> bool {
@@ -127,6 +164,10 @@ impl Tracebacks {
         }
         if is_link(text) && self.chained.len() < PROCESSES {
             self.chained.insert(key);
+            return TracebackLine::Inside;
+        }
+        if text.starts_with(THREAD) && self.threads.len() < PROCESSES {
+            self.threads.insert(key);
             return TracebackLine::Inside;
         }
         if text.starts_with(IGNORED) && self.ignored.len() < PROCESSES {
@@ -163,15 +204,17 @@ impl Tracebacks {
         if indent > open.indent {
             if text[indent..].starts_with(b"File \"") {
                 open.ignored |= memchr::memmem::find(text, TRACKER).is_some();
-                if self.save.is_match(text) {
+                let is_open = matches!(open.through, TracebackScope::Neither | TracebackScope::Thread);
+                let of_tracker = memchr::memmem::find(text, b"wandb").is_some();
+                if self.save.is_match(text) && !of_tracker {
                     open.through = TracebackScope::Save;
                 } else if self.state.is_match(text) {
                     open.through = TracebackScope::State;
-                } else if open.through == TracebackScope::Neither && self.load.is_match(text) {
+                } else if is_open && self.load.is_match(text) {
                     open.through = TracebackScope::Load;
-                } else if open.through == TracebackScope::Neither && self.reward.is_match(text) {
+                } else if is_open && self.reward.is_match(text) {
                     open.through = TracebackScope::Reward;
-                } else if open.through == TracebackScope::Neither && self.init.is_match(text) {
+                } else if is_open && self.init.is_match(text) {
                     open.through = TracebackScope::Init;
                 }
             }
@@ -203,6 +246,7 @@ impl Tracebacks {
             self.open.clear();
         }
         let chained = self.chained.remove(&key);
+        let of_thread = self.threads.remove(&key);
         let ignored = self.ignored.get_mut(&key).is_some_and(|n| {
             let any = *n > 0;
             *n = n.saturating_sub(1);
@@ -222,7 +266,10 @@ impl Tracebacks {
             ignored,
             prefix: prefix.to_vec(),
             indent,
-            through: TracebackScope::Neither,
+            through: match of_thread {
+                true => TracebackScope::Thread,
+                false => TracebackScope::Neither,
+            },
             chained,
             lines: 0,
             code: false,

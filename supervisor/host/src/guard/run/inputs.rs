@@ -185,7 +185,7 @@ impl Guard {
             let hit = ScanMatch {
                 kind: RuleKind::Failure(Class::MemHostOom.into()),
                 sighting: Sighting {
-                    rule: "host_oom".to_owned(),
+                    rule: "host_oom".into(),
                     worker,
                     line: 0,
                     text,
