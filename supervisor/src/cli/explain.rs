@@ -25,7 +25,7 @@ const SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]

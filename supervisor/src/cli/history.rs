@@ -15,7 +15,7 @@ pub(super) const EXAMPLES: &str = "  supervise history ppo.yaml
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]

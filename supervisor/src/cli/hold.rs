@@ -24,7 +24,7 @@ const REASON: usize = 200;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HoldArgs {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
@@ -39,7 +39,7 @@ pub(super) struct HoldArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct UnholdArgs {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]

@@ -18,7 +18,7 @@ pub(super) const EXAMPLES: &str = "  supervise metrics                        ev
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: every run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: every run]
     ///
     /// Without it, every run of this user on this machine.
     #[arg(value_name = "RUN")]

@@ -17,7 +17,7 @@ pub(super) const EXAMPLES: &str =
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity of a run
+    /// Name, identity, YAML, checkpoint root or run directory of a run
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Exit with 69 unless each run's supervisor answers within 5 s

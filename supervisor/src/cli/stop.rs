@@ -46,7 +46,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]

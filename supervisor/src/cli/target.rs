@@ -16,6 +16,7 @@ use crate::journal_progress::JournalProgress;
 use crate::path_access;
 use crate::prepare::{self, DiscoveredCommand, PrepareRequest};
 use crate::render::elsewhere::RemoteSupervisor;
+use crate::render::name::run_name;
 use crate::render::status::{Liveness, RunLiveness};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +41,7 @@ const AT_ONCE: usize = 8;
 /// Maximum number of journals read to find the run that trains into a directory.
 const LOOKED_INTO: usize = 64;
 /// The hint for a name that matches no run.
-const NAMES: &str = "name the trainer's YAML, the launch script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
+const NAMES: &str = "name the run as `supervise status` lists it (the start of its name or identity is enough), or its YAML, launch script, checkpoint root or run directory";
 /// How long a running supervisor may take to answer.
 const SUPERVISOR: Duration = Duration::from_secs(5);
 
@@ -80,6 +81,12 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
     {
         return Ok(seen);
     }
+    if !path_access::exists(path)
+        && let Some(listed) = by_name(name)
+    {
+        let listed = listed?;
+        return known(look(&listed.run, Some(&listed.run_dir)), name);
+    }
     if path_access::exists(path) && !path_access::is_dir(path) {
         return Err(CliError::usage(format!(
             "{name}: expected a run, found a file that no run was started with"
@@ -91,6 +98,24 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
 
 pub(super) fn of_prepared(spec: &RunSpec) -> Result<RunInfo, CliError> {
     Ok(look(&spec.run, Some(&spec.run_dir)))
+}
+
+/// The listed run with this name, or the only one whose identity or name begins like this.
+pub(super) fn by_name(name: &str) -> Option<Result<RegisteredRun, CliError>> {
+    let called = |l: &RegisteredRun| run_name(l.name.as_deref(), l.root.as_deref(), &l.command);
+    let mut fit = prepare::listed_runs();
+    fit.retain(|l| l.run.0.starts_with(name) || called(l).starts_with(name));
+    if fit.iter().any(|l| called(l) == name) {
+        fit.retain(|l| called(l) == name);
+    }
+    if fit.len() > 1 {
+        let runs: Vec<String> = fit.iter().map(|l| format!("{} ({})", l.run, called(l))).collect();
+        let text = format!("{name}: several runs are named like this: {}", runs.join(", "));
+        return Some(Err(
+            CliError::usage(text).hint("name it by more of its name, or by its identity")
+        ));
+    }
+    fit.pop().map(Ok)
 }
 
 /// The only listed run that was started with this file.

@@ -118,6 +118,26 @@ impl LedgerView {
     }
 }
 
+#[cfg(test)]
+impl LedgerView {
+    pub(crate) fn begun(began: WallMs) -> Self {
+        Self {
+            began,
+            whole_ms: Ms(0),
+            goodput: None,
+            parts_ms: BTreeMap::new(),
+            waiting_ms: BTreeMap::new(),
+            steps: StepsView {
+                new: 0,
+                again: 0,
+                lost: 0,
+            },
+            devices: None,
+            costs: Vec::new(),
+        }
+    }
+}
+
 impl LedgerView {
     /// Goodput and the largest categories, as text.
     #[must_use]

@@ -3,6 +3,7 @@
 use super::progress::{NextActKind, ProgressReport};
 use super::status::phase_word;
 use super::time::span;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::{Ms, Step, WallMs};
 use supervise_core::spec::{RunSpec, SaveCadence};
 use supervise_core::state::{RunMode, RunState};
@@ -27,13 +28,15 @@ impl LiveProgress {
                 None => format!("step {step}"),
             });
         }
-        if let (Some(since), false) = (report.since_ms, report.is_late()) {
-            parts.push(format!("progress {} ago", span(whole_seconds(since))));
-        }
         if let Some(ms) = report.step_ms {
             parts.push(format!("{} a step", span(ms)));
         }
-        parts.push(doing.to_owned());
+        if let (Some(since), false) = (report.since_ms, report.is_late()) {
+            parts.push(format!("{} ago", span(whole_seconds(since))));
+        }
+        if report.phase != Some(TrainerPhase::Step) {
+            parts.push(doing.to_owned());
+        }
         if let Some(mark) = s.progress.mark {
             parts.push(format!("resume point {mark}"));
         }

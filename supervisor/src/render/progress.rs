@@ -95,7 +95,7 @@ impl ProgressReport {
         let since = launched.map(|a| clock.tick.since(a.training.last_progress));
         let over = s.outcome.is_some();
         Self {
-            name: run_name(spec.name.as_deref(), spec.root.as_deref(), spec.trainer_command()),
+            name: run_name(spec.name.as_deref(), spec.root.as_deref(), &spec.command),
             step: step.map(|n| n.0),
             planned: planned.map(|n| n.0),
             phase: running.map(|a| a.training.phase),

@@ -13,7 +13,7 @@ use super::progress::ProgressReport;
 use super::record::rehearsed;
 use super::terminal::shown;
 use super::time::{span, stamp};
-use super::{count, one_line};
+use super::{count, one_line, shown_command};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::kind::{is_kept, is_live};
@@ -123,6 +123,9 @@ pub struct StatusView {
     pub ledger: Option<LedgerView>,
     /// Where the run stands; `null`: its specification is not known.
     pub progress: Option<ProgressReport>,
+    /// The command of a run without a checkpoint root.
+    #[serde(skip)]
+    command: Option<String>,
     #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
@@ -234,6 +237,7 @@ impl StatusView {
             undead: Vec::new(),
             ledger: None,
             progress: None,
+            command: spec.filter(|p| p.root.is_none()).map(|p| shown_command(&p.command)),
             waits_for: match &s.mode {
                 RunMode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
@@ -255,6 +259,25 @@ impl StatusView {
     #[must_use]
     pub fn lives(&self) -> bool {
         self.supervisor.alive || self.elsewhere.is_some()
+    }
+
+    /// What people call the run.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.progress.as_ref().map_or(&self.run, |p| &p.name)
+    }
+
+    /// Its checkpoint root, or its command, or its run directory.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let place = self.root.as_ref().or(self.command.as_ref()).or(self.run_dir.as_ref());
+        shown(place.unwrap_or(&self.run))
+    }
+
+    /// When it was first launched, for an order that stays.
+    #[must_use]
+    pub fn began(&self) -> Option<WallMs> {
+        self.ledger.as_ref().map(|l| l.began)
     }
 
     /// The first line: what the run is doing.
@@ -286,6 +309,9 @@ impl StatusView {
     pub fn text(&self) -> String {
         let mut out = format!("run {}: {}\n", self.run, self.headline());
         let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {}\n", shown(&value)));
+        if let Some(progress) = &self.progress {
+            row("name", progress.name.clone());
+        }
         if let Some(problem) = &self.problem {
             row("problem", problem.clone());
         }
@@ -312,6 +338,9 @@ impl StatusView {
         }
         if let Some(trainer) = &self.trainer {
             row("trainer", trainer.clone());
+        }
+        if let Some(command) = &self.command {
+            row("command", one_line(command, 600));
         }
         if let Some(place) = self.root.as_ref().or(self.run_dir.as_ref()) {
             row(if self.root.is_some() { "root" } else { "run dir" }, place.clone());
@@ -349,7 +378,7 @@ impl StatusView {
                 row("waits for", one_line(what, 600));
             }
         }
-        if let Some(progress) = &self.progress {
+        if let Some(progress) = self.progress.as_ref().filter(|_| self.outcome.is_none()) {
             for (name, value) in progress.rows(self.looked) {
                 row(name, value);
             }

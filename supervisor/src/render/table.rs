@@ -1,23 +1,44 @@
 //! The table of all runs.
 
+use super::one_line;
 use super::progress::ProgressReport;
 use super::status::StatusView;
-use super::terminal::shown;
+use super::time::span;
+use std::cmp::Reverse;
+use supervise_core::id::{Ms, WallMs};
 
-/// One line per run, newest first.
+/// Columns that are aligned to the right.
+const NUMBERS: [usize; 6] = [3, 4, 5, 6, 7, 8];
+/// Characters of an identity that are shown.
+const SHORT: usize = 8;
+
+/// One line per run, the last begun first: the order stays while runs go on.
 #[must_use]
 pub fn table(views: &[StatusView]) -> String {
-    let mut newest: Vec<&StatusView> = views.iter().collect();
-    newest.sort_by_key(|v| std::cmp::Reverse(v.now));
-    let head = ["RUN", "STATE", "PROVEN", "LAST EVENT", "WHERE"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = std::iter::once(head).chain(newest.iter().map(|v| row(v))).collect();
+    let mut views: Vec<&StatusView> = views.iter().collect();
+    views.sort_by_key(|v| place_in_list(v));
+    let head = [
+        "NAME", "RUN", "STATE", "STEP", "PROVEN", "AGE", "RESTARTS", "PROGRESS", "ETA", "WHERE",
+    ];
+    let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))
+        .chain(views.iter().map(|v| row(v)))
+        .collect();
     let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or_default();
-    let widths = [width(0), width(1), width(2), width(3)];
-    let line = |[run, state, step, age, place]: &[String; 5]| {
-        let [a, b, c, d] = widths;
-        format!("{run:<a$}  {state:<b$}  {step:>c$}  {age:>d$}  {place}\n")
+    let line = |row: &[String; 10]| {
+        let cells = row.iter().enumerate().map(|(n, cell)| match n {
+            9 => cell.clone(),
+            n if NUMBERS.contains(&n) => format!("{cell:>w$}", w = width(n)),
+            n => format!("{cell:<w$}", w = width(n)),
+        });
+        cells.collect::<Vec<_>>().join("  ") + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+/// Sorts runs by their first launch, the last one first.
+#[must_use]
+pub fn place_in_list(view: &StatusView) -> (Reverse<Option<WallMs>>, String) {
+    (Reverse(view.began()), view.run.clone())
 }
 
 pub(super) fn state_word(view: &StatusView) -> String {
@@ -31,33 +52,41 @@ pub(super) fn state_word(view: &StatusView) -> String {
     }
 }
 
-fn row(view: &StatusView) -> [String; 5] {
-    let of = view.last_step.map(|l| format!("/{l}")).unwrap_or_default();
-    let step = view.mark.map_or_else(|| "-".to_owned(), |m| format!("{m}{of}"));
-    let age = view.now.and_then(|n| view.age(n.0));
-    let place = view.root.as_ref().or(view.run_dir.as_ref());
+fn row(view: &StatusView) -> [String; 10] {
+    let none = || "-".to_owned();
+    let progress = view.progress.as_ref();
+    let time = |ms: Option<Ms>| ms.map_or_else(none, |ms| span(Ms::secs(ms.0 / 1000)));
+    let lives = view.outcome.is_none();
+    let since = progress.and_then(|p| p.since_ms).filter(|_| lives);
+    let left = progress.zip(view.looked).and_then(|(p, now)| p.left(now));
     [
-        view.run.clone(),
+        one_line(view.name(), 30),
+        view.run.chars().take(SHORT).collect(),
         state_word(view),
-        step,
-        age.map_or_else(|| "-".to_owned(), |age| format!("{age} ago")),
-        place.map_or_else(|| "-".to_owned(), |p| shown(p)),
+        progress.map_or_else(none, ProgressReport::step_cell),
+        view.mark.map_or_else(none, |m| m.to_string()),
+        view.began().and_then(|at| view.age(at.0)).unwrap_or_else(none),
+        view.attempts.saturating_sub(1).to_string(),
+        since.map_or_else(none, |_| format!("{} ago", time(since))),
+        time(left),
+        view.place(),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::ledger::LedgerView;
     use crate::render::status::RunLiveness;
-    use supervise_core::id::{Step, WallMs};
+    use supervise_core::id::Step;
     use supervise_core::journal::record::RunOutcome;
     use supervise_core::state::RunState;
 
     #[test]
-    fn the_newest_comes_first_and_an_end_is_no_death() {
-        let view = |run: &str, wall: i64, outcome: Option<RunOutcome>| {
+    fn the_last_begun_comes_first_and_an_end_is_no_death() {
+        let view = |run: &str, began: i64, outcome: Option<RunOutcome>| {
             let mut s = RunState {
-                wall: WallMs(wall),
+                wall: WallMs(97_000),
                 ..RunState::default()
             };
             s.progress.mark = outcome.as_ref().map(|_| Step(10));
@@ -65,16 +94,17 @@ mod tests {
             let mut view = StatusView::of(run, &s, None, RunLiveness::default());
             view.looked = Some(WallMs(100_000));
             view.run_dir = Some("/ckpt".to_owned());
+            view.ledger = Some(LedgerView::begun(WallMs(began)));
             view
         };
         let older = view("0123456789abcdef", 10_000, None);
-        let newer = view("fedcba9876543210", 97_000, Some(RunOutcome::Finished { step: None }));
+        let newer = view("fedcba9876543210", 40_000, Some(RunOutcome::Finished { step: None }));
         assert!(!newer.text().contains("dead"), "{}", newer.text());
         assert_eq!(
             table(&[older, newer]),
-            "RUN               STATE        PROVEN  LAST EVENT  WHERE\n\
-             fedcba9876543210  finished         10     3 s ago  /ckpt\n\
-             0123456789abcdef  not running       -  1m 30s ago  /ckpt\n"
+            "NAME              RUN       STATE        STEP  PROVEN     AGE  RESTARTS  PROGRESS  ETA  WHERE\n\
+             fedcba9876543210  fedcba98  finished        -      10      1m         0         -    -  /ckpt\n\
+             0123456789abcdef  01234567  not running     -       -  1m 30s         0         -    -  /ckpt\n"
         );
     }
 }

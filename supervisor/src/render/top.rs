@@ -11,6 +11,7 @@ mod runs;
 use super::count;
 use super::explain::ExplainView;
 use super::status::StatusView;
+use super::table::place_in_list;
 use super::terminal::shown;
 use super::time::clock;
 use fold::{clip, faint, plain, strong};
@@ -136,7 +137,7 @@ impl TopState {
     pub fn take(&mut self, data: TopAnswer) {
         match data {
             TopAnswer::Runs(mut views, gone) => {
-                views.sort_by_key(|v| std::cmp::Reverse(v.now));
+                views.sort_by_key(place_in_list);
                 (self.views, self.gone, self.known) = (views, gone, true);
                 if self.view().is_none() {
                     self.chosen = self.views.first().map(|v| v.run.clone());
@@ -292,7 +293,7 @@ impl TopState {
     }
 
     fn head(&self, width: usize, now: WallMs) -> Line<'static> {
-        let name = |v: &StatusView| shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));
+        let name = |v: &StatusView| format!("{}  {}", shown(v.name()), v.place());
         let what = match (self.place, self.view()) {
             (TopPage::Runs, _) => format!("{}{}", count(self.views.len() as u64, "run"), self.missing()),
             (_, Some(v)) => name(v),

@@ -142,7 +142,7 @@ impl Clocks {
         self.longest = self.longest.max(gap);
     }
 
-    /// Notes that this many steps took so long, without saves and validations that the trainer announced.
+    /// Notes that this many steps took so long, with everything that happened in between.
     pub fn note_steps(&mut self, took: Ms, steps: u64) {
         if self.recent.len() >= RECENT {
             self.recent.remove(0);

@@ -73,11 +73,7 @@ impl AttemptProgress {
         // A step with an in-process restart says nothing about the time per step.
         let counts = self.heals.is_none();
         if counts && took > Ms(0) {
-            let clock = self.clock(phase);
-            clocks.note(clock, took);
-            if clock == DurationKind::Step && risen > 0 {
-                clocks.note_steps(took, risen);
-            }
+            clocks.note(self.clock(phase), took);
         }
         self.began = at;
         self.told = false;
@@ -85,6 +81,7 @@ impl AttemptProgress {
         if risen > 0 {
             if let Some(before) = self.stepped.replace(at).filter(|_| counts) {
                 clocks.note_gap(at.since(before));
+                clocks.note_steps(at.since(before), risen);
             }
             self.steps = self.steps.saturating_add(1);
         }

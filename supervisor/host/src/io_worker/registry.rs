@@ -20,6 +20,9 @@ const LIMIT: u64 = 4 << 20;
 pub struct RegisteredRun {
     pub run: RunId,
     pub run_dir: Utf8PathBuf,
+    /// What its configuration calls it.
+    #[serde(default)]
+    pub name: Option<String>,
     #[serde(default)]
     pub root: Option<Utf8PathBuf>,
     #[serde(default)]
@@ -40,6 +43,7 @@ impl RegisteredRun {
         Self {
             run: spec.run.clone(),
             run_dir: run_dir.to_owned(),
+            name: spec.name.clone(),
             root: spec.root.clone(),
             config: spec.config_file.clone(),
             script: spec.learnt.as_ref().map(|_| script::key(&spec.cwd, &spec.command)),

@@ -1,14 +1,17 @@
 //! All runs, one line each, with details of the selected one below.
 
 use super::super::one_line;
+use super::super::progress::ProgressReport;
 use super::super::sign::sign;
 use super::super::status::StatusView;
 use super::super::table::state_word;
 use super::super::terminal::shown;
+use super::super::time::span;
 use super::TopState;
 use super::fold::{aligned, begin_of, end_of, faint, padded, plain, strong, toned, width as columns_of};
 use ratatui::style::Modifier;
 use ratatui::text::Line;
+use supervise_core::id::Ms;
 
 const ABOUT: usize = 5;
 /// Columns needed to show everything.
@@ -30,12 +33,13 @@ pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'stati
         out.push_str(&aligned(c.step, 14));
         out.push_str(&aligned(c.mark, 9));
         out.push_str(&aligned(c.age, 10));
-        out.push_str(&aligned(c.goodput, 9));
-        if wide {
-            out.push_str(&aligned(c.attempts, 10));
-            out.push_str("  ");
-            out.push_str(&padded(c.run, 16));
+        out.push_str(&aligned(c.left, 9));
+        if !wide {
+            return out.clone() + "  " + &begin_of(c.name, width.saturating_sub(columns_of(&out) + 6));
         }
+        out.push_str(&aligned(c.goodput, 9));
+        out.push_str(&aligned(c.attempts, 10));
+        out.push_str(&format!("  {}  {}", padded(c.run, 16), padded(c.name, 24)));
         let left = width.saturating_sub(columns_of(&out) + 6);
         out + "  " + &end_of(c.place, left)
     };
@@ -44,9 +48,11 @@ pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'stati
         step: "STEP",
         mark: "PROVEN",
         age: "PROGRESS",
+        left: "ETA",
         goodput: "GOODPUT",
         attempts: "ATTEMPTS",
         run: "RUN",
+        name: "NAME",
         place: "WHERE",
     });
     let mut out = vec![Line::from(faint(format!("    {head}")))];
@@ -81,9 +87,11 @@ struct Cells<'a> {
     step: &'a str,
     mark: &'a str,
     age: &'a str,
+    left: &'a str,
     goodput: &'a str,
     attempts: &'a str,
     run: &'a str,
+    name: &'a str,
     place: &'a str,
 }
 
@@ -92,25 +100,29 @@ struct RunRow {
     step: String,
     mark: String,
     age: String,
+    left: String,
     goodput: String,
     attempts: String,
+    name: String,
     place: String,
 }
 
 impl RunRow {
     fn of(v: &StatusView) -> Self {
         let none = || "-".to_owned();
-        let of = v.last_step.map(|l| format!("/{l}")).unwrap_or_default();
-        let step = v.attempt.as_ref().and_then(|a| a.step);
+        let progress = v.progress.as_ref();
+        let left = progress.zip(v.looked).and_then(|(p, now)| p.left(now));
         let goodput = v.ledger.as_ref().and_then(|l| l.goodput);
         Self {
             state: state_word(v),
-            step: step.map_or_else(none, |s| format!("{s}{of}")),
+            step: progress.map_or_else(none, ProgressReport::step_cell),
             mark: v.mark.map_or_else(none, |m| m.to_string()),
             age: v.last_progress.and_then(|at| v.age(at.0)).unwrap_or_else(none),
+            left: left.map_or_else(none, |ms| span(Ms::secs(ms.0 / 1000))),
             goodput: goodput.map_or_else(none, |g| format!("{:.1} %", 100.0 * g)),
             attempts: v.attempts.to_string(),
-            place: shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run)),
+            name: one_line(v.name(), 24),
+            place: v.place(),
         }
     }
 
@@ -120,9 +132,11 @@ impl RunRow {
             step: &self.step,
             mark: &self.mark,
             age: &self.age,
+            left: &self.left,
             goodput: &self.goodput,
             attempts: &self.attempts,
             run: &v.run,
+            name: &self.name,
             place: &self.place,
         }
     }
@@ -131,7 +145,7 @@ impl RunRow {
 /// Details of one run: name, state, and what needs a look.
 fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
     let (tone, mark) = sign(v);
-    let place = shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));
+    let place = format!("{}  {}", shown(v.name()), v.place());
     let mut out = vec![
         Line::from(faint("─".repeat(width))),
         Line::from(strong(end_of(&place, width))),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::render::explain::StoryBuilder;
+use crate::render::ledger::LedgerView;
 use crate::render::status::{Liveness, RunLiveness};
 use supervise_core::id::{Step, Term};
 use supervise_core::journal::record::RunOutcome;
@@ -36,6 +37,7 @@ fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<RunOutcome>) ->
     );
     view.looked = Some(WallMs(100_000));
     view.root = Some(format!("/ckpt/{run}"));
+    view.ledger = Some(LedgerView::begun(WallMs(wall)));
     view
 }
 
@@ -69,13 +71,13 @@ fn the_list_tells_each_run_and_more_of_the_chosen_one() {
     assert_eq!(
         text(&lines),
         "supervise  2 runs, 1 not shown: the directories are gone               00:01:40Z
-    STATE             STEP   PROVEN  PROGRESS  GOODPUT  WHERE
-> ▶ running              -       20         -        -  /ckpt/runs
-  ✓ finished             -       30         -        -  /ckpt/done
+    STATE             STEP   PROVEN  PROGRESS      ETA  NAME
+> ▶ running              -       20         -        -  runs
+  ✓ finished             -       30         -        -  done
 
 
 ────────────────────────────────────────────────────────────────────────────────
-/ckpt/runs
+runs  /ckpt/runs
 ▶ running
 
 
