@@ -10,6 +10,7 @@ mod diagnose;
 mod doctor;
 mod explain;
 mod exports;
+mod forget;
 mod gc;
 mod groups;
 mod history;

@@ -156,12 +156,8 @@ fn wanted_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
 }
 
 fn wish_words(s: &RunState, spec: &RunSpec) -> String {
-    match s
-        .requests
-        .roll_back
-        .as_ref()
-        .filter(|_| spec.policy.start.from.is_none())
-    {
+    let roll_back = s.requests.roll_back.as_ref();
+    match roll_back.filter(|_| spec.policy.start.from.is_none()) {
         Some(r) => format!("rollback by {}", r.by),
         None => "--from".to_owned(),
     }

@@ -1,9 +1,9 @@
 //! The commands. Each is declared once: with its group, help, examples, exit codes and function.
 
 use super::{
-    checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, gc, history, hold, install,
-    journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch, serve,
-    status, stop, top, trace, verify,
+    checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history, hold,
+    install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch,
+    serve, status, stop, top, trace, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
@@ -112,6 +112,11 @@ enum RunCommand {
     /// Asks for confirmation before anything is deleted.
     #[command(after_long_help = more("gc", gc::EXAMPLES, &gc::EXITS))]
     Gc(gc::Args),
+    /// Take runs off the list of `status`
+    ///
+    /// Only the list changes: journal, checkpoints and logs stay, and a run that is started again is listed again.
+    #[command(after_long_help = more("forget", forget::EXAMPLES, &forget::EXITS))]
+    Forget(forget::Args),
 }
 
 impl GroupedCommand for RunCommand {
@@ -129,6 +134,7 @@ impl GroupedCommand for RunCommand {
             Self::Resume(args) => resume::run(&args),
             Self::Rollback(args) => rollback::run(&args),
             Self::Gc(args) => gc::run(&args),
+            Self::Forget(args) => forget::run(&args),
         }
     }
 }
