@@ -1,6 +1,7 @@
 //! `supervise logs`: the output of the workers.
 
 mod shown;
+mod tail;
 pub(super) mod tee;
 
 use super::target;
@@ -21,9 +22,11 @@ use supervise_core::lease::PidScope;
 use supervise_core::state::RunState;
 use supervise_host::guard::record::parse_tree;
 use supervise_host::hidden_places::HiddenLog;
+use tail::{TailStart, tail_start};
 
 pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
   supervise logs ppo.yaml --attempt 3 --worker 1
+  supervise logs grpo --tail 50
   supervise logs ppo.yaml --follow        from attempt to attempt
 ";
 
@@ -34,7 +37,7 @@ const TREE_LIMIT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trainer YAML, checkpoint root, run directory or identity [default: the only run]
+    /// Name, identity, YAML, checkpoint root or run directory [default: the only run]
     ///
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
@@ -47,6 +50,9 @@ pub(super) struct Args {
     /// Default: the worker that shows why the attempt ended, or else worker 0.
     #[arg(long, value_name = "R")]
     worker: Option<u32>,
+    /// Show only the last N lines
+    #[arg(long, value_name = "N")]
+    tail: Option<u64>,
     /// Keep printing new output, across attempts, until the run ends
     #[arg(long, short)]
     follow: bool,
@@ -105,6 +111,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         only: args.attempt.is_some(),
         follow,
         quiet: args.json,
+        tail: args.tail,
         ended: None,
     };
     shown_to(worker, shown.all(attempt, worker, args.worker.unwrap_or(0)))
@@ -190,6 +197,8 @@ struct Follower<'a> {
     only: bool,
     follow: bool,
     quiet: bool,
+    /// Lines of the first attempt that are shown; `None`: all.
+    tail: Option<u64>,
     /// Set by the run's own supervisor when the run has ended.
     ended: Option<&'a AtomicBool>,
 }
@@ -197,9 +206,9 @@ struct Follower<'a> {
 impl Follower<'_> {
     /// Prints one attempt with this worker and, with --follow, the attempts after it.
     fn all(&self, attempt: u32, worker: u32, later: u32) -> io::Result<()> {
-        let (mut attempt, mut worker) = (attempt, worker);
+        let (mut attempt, mut worker, mut tail) = (attempt, worker, self.tail);
         loop {
-            self.one(attempt, worker)?;
+            self.one(attempt, worker, tail.take())?;
             let Some(no) = next(self.attempts, attempt).filter(|_| self.follow && !self.only) else {
                 if self.follow && !self.only && !self.quiet {
                     note("nobody works at this run any more");
@@ -227,7 +236,7 @@ impl Follower<'_> {
     }
 
     /// Prints rotated parts first, oldest first, then the current file, then new output.
-    fn one(&self, attempt: u32, worker: u32) -> io::Result<()> {
+    fn one(&self, attempt: u32, worker: u32, tail: Option<u64>) -> io::Result<()> {
         let file = file(self.attempts, attempt, worker);
         let mut shown = LogFormat::new(self.json, self.raw, self.ended.is_some(), attempt, worker);
         let mut parts: Vec<Utf8PathBuf> = (1..=1000)
@@ -235,10 +244,20 @@ impl Follower<'_> {
             .take_while(|p| p.exists())
             .collect();
         parts.reverse();
-        for part in parts {
-            copy(&mut HiddenLog::open(&part)?, &mut shown)?;
+        let files: Vec<Utf8PathBuf> = parts.iter().chain([&file]).cloned().collect();
+        let start = tail.map_or(Ok(TailStart::default()), |lines| tail_start(&files, lines))?;
+        shown.skip(start.skipped);
+        for (n, part) in parts.iter().enumerate().skip(start.part) {
+            let mut log = HiddenLog::open(part)?;
+            if n == start.part {
+                log.seek(start.at)?;
+            }
+            copy(&mut log, &mut shown)?;
         }
-        let mut open: Option<HiddenLog> = None;
+        let mut open: Option<HiddenLog> = HiddenLog::open(&file).ok();
+        if let Some(log) = open.as_mut().filter(|_| start.part == parts.len()) {
+            log.seek(start.at)?;
+        }
         loop {
             let ended = !self.is_open(attempt);
             if open.is_none() {

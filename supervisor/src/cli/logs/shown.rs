@@ -41,6 +41,13 @@ impl LogFormat {
         matches!(self, Self::Raw)
     }
 
+    /// The output begins after this many lines.
+    pub(super) fn skip(&mut self, lines: u64) {
+        if let Self::Json(out) = self {
+            out.number = lines;
+        }
+    }
+
     /// `safe`: hide secrets in a pipe too.
     pub(super) fn new(json: bool, raw: bool, safe: bool, attempt: u32, worker: u32) -> Self {
         let terminal = !raw && io::stdout().is_terminal();

@@ -99,6 +99,7 @@ pub(super) fn run() -> Result<u8, CliError> {
         only: false,
         follow: true,
         quiet: true,
+        tail: None,
         ended: Some(&ended),
     };
     shown_to(0, follower.all(first, 0, 0))
