@@ -86,3 +86,11 @@ said "Python in that Debian"
 cp tests/first_hour.sh docs/quickstart.md "${wheels[0]}" "$at/debian/given/"
 inside bash /given/first_hour.sh "/given/$(basename "${wheels[0]}")" /given/quickstart.md
 said "a first hour with the wheel"
+
+prometheus=$(tests/testbed/browser.sh prometheus)
+if [ -n "$prometheus" ]; then
+  tests/compose.sh "$dist" "$at/debian" "$prometheus"
+  said "the steps of contrib/docker"
+else
+  echo "packages.sh: skipped: contrib/docker, which wants Prometheus" >&2
+fi
