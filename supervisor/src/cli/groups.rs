@@ -263,8 +263,8 @@ enum SetupCommand {
     /// Break a small training run four times and watch it recover
     ///
     /// Trains a small network twice in four processes, without a GPU or Python: once undisturbed, and once while ranks are killed, a
-    /// save is torn, an exception is raised and a saved bit flips. Fails unless both end with the same weights. Takes half a minute,
-    /// and deletes what it wrote.
+    /// save is torn, an exception is raised and a saved bit flips. Fails unless both end with the same weights. Takes about ten
+    /// seconds, and deletes what it wrote.
     #[command(after_long_help = more("demo", demo::EXAMPLES, &demo::EXITS))]
     Demo(demo::Args),
     /// Check this machine for everything a run needs
