@@ -7,7 +7,7 @@ set -euo pipefail
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 chmod 755 "$at"
-mkdir "$at/home" "$at/steps"
+mkdir "$at/home" "$at/tmp" "$at/steps"
 
 # timed NAME COMMAND...: its output is shown if it fails.
 timed() {
@@ -20,9 +20,9 @@ timed() {
 
 timed "python3 -m venv" "${PYTHON:-python3}" -m venv "$at/venv"
 timed "pip install $(basename "$1")" "$at/venv/bin/pip" -q --disable-pip-version-check install --no-index "$1"
-user=(env -i PATH="$at/venv/bin:/usr/bin:/bin" HOME="$at/home")
+user=(env -i PATH="$at/venv/bin:/usr/bin:/bin" HOME="$at/home" TMPDIR="$at/tmp")
 if [ "$(id -u)" = 0 ]; then
-  chown 1000:1000 "$at/home"
+  chown 1000:1000 "$at/home" "$at/tmp"
   user=(setpriv --reuid 1000 --regid 1000 --clear-groups "${user[@]}")
 fi
 
@@ -33,7 +33,7 @@ awk -v out="$at/steps/" '
   inside { print > file }' "$2"
 cd "$at/home"
 timed "supervise demo" "${user[@]}" supervise demo
-if ls -d /tmp/supervise-demo-* 2>/dev/null; then echo "first_hour.sh: the demo left files" >&2; exit 1; fi
+[ -z "$(ls "$at/tmp")" ] || { ls "$at/tmp"; echo "first_hour.sh: the demo left files" >&2; exit 1; }
 for step in "$at"/steps/*; do
   timed "$(head -n 1 "$step")$([ "$(wc -l <"$step")" = 1 ] || echo "  (and $(($(wc -l <"$step") - 1)) more)")" "${user[@]}" bash -euo pipefail "$step"
 done
