@@ -11,12 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Sources of the crates that make the program.
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
     "config/src",
     "supervisor/core/src",
     "supervisor/checkpoint/src",
     "supervisor/trainers/src",
     "supervisor/host/src",
+    "supervisor/demo-trainer/src",
     "supervisor/src",
 ];
 
