@@ -5,6 +5,7 @@ use super::{Placement, TorchTensor};
 use crate::pickle::{PickleHeap, PickleValue};
 use crate::raw::shown;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Top-level keys kept.
 const KEYS: usize = 8;
@@ -26,6 +27,9 @@ pub struct TorchFacts {
     pub serialization_id: Option<String>,
     /// The first few keys of the top-level dict.
     pub keys: Vec<String>,
+    /// Whole numbers among these keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, u64>,
     pub tensors: u64,
     /// Elements of all tensors in this file.
     pub elements: u64,
@@ -102,6 +106,10 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &PickleHeap, root: PickleValue,
         .iter()
         .take(KEYS)
         .map(|(k, _)| shown(&key_text(heap, *k)))
+        .collect();
+    let numbers = pairs.iter().take(KEYS);
+    facts.numbers = numbers
+        .filter_map(|(k, v)| Some((shown(&key_text(heap, *k)), heap.uint(*v)?)))
         .collect();
     let placements = || tensors.iter().filter_map(|t| t.placement.as_ref());
     let ranks = |p: &Placement| p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
