@@ -26,6 +26,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("config_not_passed", "the YAML is read by us and not by the command"),
     (
+        "content_missing",
+        "a part holds less than a resume needs: it was not saved for one",
+    ),
+    (
         "contents_bound_together",
         "this version starts only with all contents together",
     ),
@@ -74,6 +78,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the directory of an export without files: its save goes on, or was killed",
     ),
     ("export_unfinished", "an export that was never given its name"),
+    (
+        "fewer_ranks",
+        "a part has fewer files than in another step: fewer ranks saved it, or the last ones are missing",
+    ),
     ("file_empty", "a file that a load needs is empty"),
     ("file_not_whole", "a file is not whole"),
     ("finished_run", "what starting a finished run again does"),
@@ -186,8 +194,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "override_unknown",
         "this release of the trainer does not take an override that a relaunch needs",
     ),
+    ("part_missing", "no file of a part is here that the trainer saves"),
     ("plain_command", "nothing is known of this command's checkpoints"),
     ("proven_file_missing", "a file that was proven once is gone"),
+    ("rank_missing", "files of some ranks are missing"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
     ("ray_found", "the Ray cluster that is meant answers"),
     (

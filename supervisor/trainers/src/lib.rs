@@ -9,6 +9,7 @@ pub mod adapter;
 pub mod areal;
 pub mod code;
 pub mod command;
+pub mod declared;
 pub mod hf;
 pub mod hydra;
 pub mod job;

@@ -47,6 +47,22 @@ pub fn named(framework: &str) -> Option<TrainerKind> {
     of.next().is_none().then(|| first.kind())
 }
 
+/// Names that no declared trainer may have.
+#[must_use]
+pub fn taken_names() -> Vec<String> {
+    let kinds = adapters().map(|a| a.kind().name().to_owned());
+    kinds
+        .chain(FRAMEWORKS.map(str::to_owned))
+        .chain(["auto".to_owned()])
+        .collect()
+}
+
+/// The trainer of this name that has steps, or a single checkpoint.
+#[must_use]
+pub fn with_steps(framework: &str) -> Option<&'static dyn TrainerAdapter> {
+    adapters().find(|a| a.framework() == framework && a.has_steps())
+}
+
 /// How a command selects one of a framework's trainers, if there are several.
 pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
     let mut of = adapters().filter(move |a| a.framework() == framework);

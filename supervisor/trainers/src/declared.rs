@@ -1,0 +1,136 @@
+//! Trainers that are declared in a TOML file instead of being written in Rust.
+//!
+//! A declaration says how steps are named, which files a step holds, what shows that a save has ended, and what lines mean.
+//! It runs nothing: it can at worst misjudge names. Presets are compiled in; `supervise trainer show` prints them.
+
+mod compile;
+mod entry;
+mod judge;
+mod lines;
+mod outline;
+mod parse;
+mod part;
+mod pattern;
+mod recognise;
+mod schema;
+mod source;
+mod start;
+mod steps;
+
+pub use outline::{DeclarationOutline, MatchedLine, PartOutline};
+pub use recognise::{DeclaredMatch, fits_word, recognise};
+pub use source::{DeclarationProblem, LARGEST};
+pub use steps::DeclaredStepTracker;
+
+use pattern::NamePattern;
+use schema::{DeclaredCommand, DeclaredPart, DeclaredResume, DeclaredSteps, DeclaredTracker, FinishMark, LineRule};
+use std::sync::{Arc, LazyLock};
+use supervise_core::spec::TrainerKind;
+
+/// The declarations that are compiled in.
+const PRESETS: [(&str, &str); 4] = [
+    ("skyrl", include_str!("../presets/skyrl.toml")),
+    ("torchtitan", include_str!("../presets/torchtitan.toml")),
+    ("dcp", include_str!("../presets/dcp.toml")),
+    ("nanogpt", include_str!("../presets/nanogpt.toml")),
+];
+
+/// A trainer as its file declares it.
+#[derive(Debug)]
+pub struct Declaration {
+    kind: TrainerKind,
+    name: String,
+    title: String,
+    package: Option<String>,
+    read: Vec<String>,
+    command: DeclaredCommand,
+    steps: DeclaredSteps,
+    parts: Vec<DeclaredPart>,
+    finish: FinishMark,
+    /// Files that nobody needs.
+    spare: Vec<NamePattern>,
+    tracker: Option<DeclaredTracker>,
+    resume: DeclaredResume,
+    rules: Vec<LineRule>,
+    text: String,
+}
+
+impl Declaration {
+    /// Reads a declaration. `taken`: names that belong to other trainers.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub fn parse(text: &str, taken: &[String]) -> Result<Self, Vec<DeclarationProblem>> {
+        parse::parse(text, taken)
+    }
+
+    /// Its name in commands, and in journals.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> TrainerKind {
+        self.kind
+    }
+
+    /// Its name in sentences.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Its TOML.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns true if these words start this trainer.
+    #[must_use]
+    pub fn is_called(&self, command: &[String]) -> bool {
+        let starts = |words: &Vec<String>| {
+            let mut left = command.iter();
+            words.iter().all(|word| left.any(|c| fits_word(word, c)))
+        };
+        let has = |either: &String| either.split('|').any(|word| command.iter().any(|c| fits_word(word, c)));
+        self.command.any.iter().any(starts) && self.command.needs.iter().all(has)
+    }
+
+    /// An empty tracker for a checkpoint root.
+    #[must_use]
+    pub fn tracker(self: &Arc<Self>) -> DeclaredStepTracker {
+        DeclaredStepTracker::new(Arc::clone(self))
+    }
+}
+
+/// The declarations that are compiled in, in the order in which they are asked.
+pub fn presets() -> &'static [Arc<Declaration>] {
+    static READ: LazyLock<Vec<Arc<Declaration>>> = LazyLock::new(|| {
+        let read = |(_, text): &(&str, &str)| Declaration::parse(text, &[]).ok().map(Arc::new);
+        PRESETS.iter().filter_map(read).collect()
+    });
+    &READ
+}
+
+/// The preset of this name.
+#[must_use]
+pub fn preset(name: &str) -> Option<&'static Arc<Declaration>> {
+    presets().iter().find(|preset| preset.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_read() {
+        for (name, text) in PRESETS {
+            let read = Declaration::parse(text, &[]);
+            let read = read.unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
+            assert_eq!(read.name(), name);
+        }
+        assert_eq!(presets().len(), PRESETS.len());
+    }
+}

@@ -1,0 +1,74 @@
+//! Lines of output that a declaration explains.
+
+use super::compile::regex;
+use super::schema::{DeclaredLine, LineRule};
+use super::source::{Problems, TableReader};
+
+const MEANINGS: [&str; 10] = [
+    "step",
+    "bar",
+    "step_begins",
+    "total",
+    "save",
+    "saved",
+    "resumed",
+    "fresh",
+    "end",
+    "validate",
+];
+
+pub(super) fn lines(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Vec<LineRule> {
+    let tables = top.tables("line", p);
+    tables.into_iter().filter_map(|t| line(t, p)).collect()
+}
+
+fn line(mut t: TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<LineRule> {
+    let means = t.text("means", p);
+    match &means {
+        None => t.wrong(
+            p,
+            t.at,
+            "means",
+            "missing",
+            format!("use one of {}", MEANINGS.join(", ")),
+        ),
+        Some(means) => {
+            t.name = format!("[[line]] {}", means.value.chars().take(40).collect::<String>());
+            let word = means.value.as_str();
+            let named = word.strip_prefix("lost:").or_else(|| word.strip_prefix("failure:"));
+            if !MEANINGS.contains(&word) && named.is_none_or(str::is_empty) {
+                let fix = format!("use {}, lost:KIND or failure:CLASS", MEANINGS.join(", "));
+                t.wrong(p, means.at, "means", format!("`{word}` is not known"), fix);
+            }
+        }
+    }
+    let text = t.text("match", p);
+    if text.is_none() {
+        t.wrong(p, t.at, "match", "missing", "write the line's regular expression");
+    }
+    let pattern = text.as_ref().and_then(|text| regex(&t, "match", text, p));
+    let not_if = t.text("not_if", p).and_then(|text| regex(&t, "not_if", &text, p));
+    t.skip("numbers");
+    let has_step = pattern.as_ref().is_some_and(|r| r.captures_len() > 1);
+    if let (Some(means), Some(text), true) = (&means, &text, pattern.is_some())
+        && ["step", "bar", "step_begins", "saved", "total"].contains(&means.value.as_str())
+        && !has_step
+    {
+        t.wrong(
+            p,
+            text.at,
+            "match",
+            "no group for the step",
+            "put ( ) around the number",
+        );
+    }
+    t.end(p);
+    Some(LineRule {
+        line: DeclaredLine {
+            means: means?.value,
+            has_step,
+        },
+        pattern: pattern?,
+        not_if,
+    })
+}

@@ -1,0 +1,145 @@
+//! Where a trainer finds its newest step, and the words of a resume.
+
+use super::compile::pattern;
+use super::schema::{DeclaredResume, DeclaredTracker, TrackerFallback};
+use super::source::{Placed, Problems, TableReader};
+
+/// Words that resume arguments may use.
+const RESUME_WORDS: [&str; 4] = ["root", "dir", "path", "step"];
+
+pub(super) fn tracker(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<DeclaredTracker> {
+    let mut t = top.table("tracker", p);
+    if !t.is_there() {
+        return None;
+    }
+    t.later(&["ahead", "retention"], p);
+    let file = t.text("file", p);
+    if file
+        .as_ref()
+        .is_none_or(|f| f.value.is_empty() || f.value.contains(['/', '{', '*']) || f.value == "..")
+    {
+        let at = file.as_ref().map_or(t.at, |f| f.at);
+        t.wrong(
+            p,
+            at,
+            "file",
+            "no file name",
+            "name the file in the root, without placeholders",
+        );
+    }
+    let text = t.text("text", p);
+    if text.is_none() {
+        t.wrong(
+            p,
+            t.at,
+            "text",
+            "missing",
+            "write text = \"{step}\" if the file holds the number alone",
+        );
+    }
+    let text = text.and_then(|text| {
+        if !text.value.contains("{step") {
+            t.wrong(p, text.at, "text", "it does not name the step", "use {step}");
+        }
+        pattern(&t, "text", &text, &["step"], p)
+    });
+    let also = t.texts("also", p).unwrap_or_default();
+    let missing = fallback(&mut t, "missing", p);
+    let garbage = fallback(&mut t, "garbage", p);
+    t.end(p);
+    Some(DeclaredTracker {
+        file: Box::leak(file?.value.into_boxed_str()),
+        text: text?,
+        also: also.into_iter().map(|a| a.value).collect(),
+        missing: missing?,
+        garbage: garbage.unwrap_or(TrackerFallback::Crash),
+    })
+}
+
+fn fallback(t: &mut TableReader<'_, '_>, key: &'static str, p: &mut Problems<'_>) -> Option<TrackerFallback> {
+    let Some(word) = t.text(key, p) else {
+        if key == "missing" {
+            t.wrong(
+                p,
+                t.at,
+                key,
+                "missing",
+                "say what the trainer does without the file: fresh, crash, exit0 or highest",
+            );
+        }
+        return None;
+    };
+    Some(match word.value.as_str() {
+        "fresh" => TrackerFallback::Fresh,
+        "crash" => TrackerFallback::Crash,
+        "exit0" => TrackerFallback::ExitsZero,
+        "highest" => TrackerFallback::Highest,
+        other => match other.strip_prefix("fresh_from:").filter(|k| !k.is_empty()) {
+            Some(from) => TrackerFallback::FreshFrom(from.to_owned()),
+            None => {
+                let what = format!("`{other}` is not known");
+                t.wrong(
+                    p,
+                    word.at,
+                    key,
+                    what,
+                    "use fresh, fresh_from:KEY, crash, exit0 or highest",
+                );
+                return None;
+            }
+        },
+    })
+}
+
+pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> DeclaredResume {
+    let mut t = top.table("resume", p);
+    let words = |t: &mut TableReader<'_, '_>, key: &'static str, p: &mut Problems<'_>| -> Vec<String> {
+        let list = t.texts(key, p).unwrap_or_default();
+        for word in &list {
+            placeholders(t, key, word, p);
+        }
+        list.into_iter().map(|w| w.value).collect()
+    };
+    let at = words(&mut t, "at", p);
+    let fresh = words(&mut t, "fresh", p);
+    let strip = words(&mut t, "strip", p);
+    words(&mut t, "strip_fresh", p);
+    words(&mut t, "guard", p);
+    let script = t.text("script", p);
+    if let Some(script) = &script {
+        placeholders(&t, "script", script, p);
+        let named = script.value.strip_prefix("env:").and_then(|s| s.split_once('='));
+        let ours = |name: &str| {
+            name.bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        };
+        if named.is_none_or(|(name, _)| !name.starts_with("SUPERVISE_") || !ours(name)) {
+            let what = format!("`{}` sets no variable of supervise", script.value);
+            t.wrong(p, script.at, "script", what, "write env:SUPERVISE_RESUME_FROM={path}");
+        }
+    }
+    for key in ["aside", "aside_fresh"] {
+        t.choice(key, &[("newer", ()), ("all", ())], p);
+    }
+    t.choice("tracker", &[("write", ())], p);
+    t.flag("outside", p);
+    t.end(p);
+    DeclaredResume {
+        at,
+        fresh,
+        strip,
+        script: script.map(|s| s.value),
+    }
+}
+
+fn placeholders(t: &TableReader<'_, '_>, key: &str, word: &Placed<String>, p: &mut Problems<'_>) {
+    let mut rest = word.value.as_str();
+    while let Some((_, after)) = rest.split_once('{') {
+        let (inside, left) = after.split_once('}').unwrap_or((after, ""));
+        if !RESUME_WORDS.contains(&inside) {
+            let what = format!("{{{inside}}} is no placeholder here");
+            t.wrong(p, word.at, key, what, "use {root}, {dir}, {path} or {step}");
+        }
+        rest = left;
+    }
+}
