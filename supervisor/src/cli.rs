@@ -5,6 +5,7 @@ mod compare;
 mod completions;
 mod config;
 mod convert;
+mod declared_files;
 mod demo;
 mod diagnose;
 mod doctor;
@@ -44,6 +45,7 @@ mod stopped_run;
 mod target;
 mod top;
 mod trace;
+mod trainer;
 mod verify;
 mod version;
 

@@ -42,6 +42,7 @@ pub mod terminal;
 pub mod time;
 pub mod top;
 pub mod trace;
+pub mod trainer;
 pub mod unit;
 pub mod verify;
 pub(crate) mod words;

@@ -3,7 +3,7 @@
 use super::{
     checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history, hold,
     install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch,
-    serve, status, stop, top, trace, verify,
+    serve, status, stop, top, trace, trainer, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
@@ -267,6 +267,9 @@ enum SetupCommand {
     /// seconds, and deletes what it wrote.
     #[command(after_long_help = more("demo", demo::EXAMPLES, &demo::EXITS))]
     Demo(demo::Args),
+    /// List, show and check trainers that a TOML file declares
+    #[command(after_long_help = more("trainer", trainer::EXAMPLES, &trainer::EXITS))]
+    Trainer(trainer::Args),
     /// Check this machine for everything a run needs
     #[command(after_long_help = more("doctor", doctor::EXAMPLES, &READS_SETTINGS))]
     Doctor(doctor::Args),
@@ -300,6 +303,7 @@ impl GroupedCommand for SetupCommand {
     fn run(self) -> Result<u8, CliError> {
         match self {
             Self::Demo(args) => demo::run(&args),
+            Self::Trainer(args) => trainer::run(&args),
             Self::Doctor(args) => doctor::run(args),
             Self::Config(args) => config::run(args),
             Self::Policy(args) => policy::run(args),

@@ -3,13 +3,15 @@
 mod inspect;
 mod scrub;
 
+pub(super) use inspect::declared_facts;
+
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare;
 use crate::printer::ByteMeter;
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
-use inspect::VerifyOptions;
+use inspect::{StepJudge, VerifyOptions};
 use std::io;
 use supervise_core::checkpoint::{Depth, Verdict};
 
@@ -17,6 +19,7 @@ pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
   supervise verify /ckpt/my-run/global_step_120 --depth full
   supervise verify /ckpt/my-run/global_step_120/actor
   supervise verify model_world_size_8_rank_3.pt --tensors --json
+  supervise verify /ckpt/my-run --as skyrl
   supervise verify /ckpt/my-run --scrub
   supervise verify /areal/checkpoints/me/exp/trial --finite
 ";
@@ -44,8 +47,13 @@ pub(super) struct Args {
     /// How much to read of each file
     #[arg(long, value_enum, default_value = "structure")]
     depth: super::DepthArg,
+    /// Judge the steps as this trainer's
+    ///
+    /// A trainer of `supervisor.trainer`, a declared trainer (`supervise trainer list`), or the file of one.
+    #[arg(long = "as", value_name = "NAME|FILE")]
+    trainer: Option<String>,
     /// Reread every proven file and compare it with the proof record
-    #[arg(long, conflicts_with_all = ["finite", "tensors"])]
+    #[arg(long, conflicts_with_all = ["finite", "tensors", "trainer"])]
     scrub: bool,
     /// Also count infinities and NaN (reads every byte)
     #[arg(long)]
@@ -97,6 +105,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut ByteMeter) -> Result<Vec<PathV
     }
     let mut look = VerifyOptions {
         depth,
+        judge: args.trainer.as_deref().map(StepJudge::named).transpose()?,
         finite: args.finite,
         memory: args.memory.map_or_else(prepare::proof_memory, Ok)?,
         tensors: args.tensors,

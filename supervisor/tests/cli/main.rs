@@ -10,6 +10,7 @@ mod commands;
 mod compare;
 mod completions;
 mod convert;
+mod declared;
 mod deepspeed;
 mod diagnose;
 mod docs;

@@ -3,13 +3,15 @@
 //! A directory is a trainer's root, a step, a role of a step, or a set of files (DCP, Megatron, exported weights), possibly in a
 //! subdirectory.
 
+mod declared;
 mod mixed;
 mod others;
 mod sets;
 mod single_checkpoint;
 mod steps;
 
-use crate::cli::exports;
+use crate::cli::{declared_files, exports};
+use crate::error::CliError;
 use crate::printer::ByteMeter;
 use crate::render::verify::{FileView, PathView, TensorView};
 use camino::Utf8Path;
@@ -17,14 +19,45 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport, InspectLimits, RequiredFile, SweepOptions, inspect};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 use supervise_host::io_worker::{FileProver, FileSource};
+use supervise_trainers::declared::Declaration;
 use supervise_trainers::{TrainerAdapter, registry};
+
+pub(in crate::cli) use declared::facts as declared_facts;
+
+/// Whose steps a directory holds, if the user said it.
+#[derive(Clone)]
+pub(super) enum StepJudge {
+    Adapter(&'static dyn TrainerAdapter),
+    Declared(Arc<Declaration>),
+}
+
+impl StepJudge {
+    /// The trainer of this name, or of this file.
+    pub(super) fn named(word: &str) -> Result<Self, CliError> {
+        crate::cli::not_empty(word, "--as")?;
+        if let Some(adapter) = registry::with_steps(word) {
+            return Ok(Self::Adapter(adapter));
+        }
+        if let Some(declaration) = declared_files::named(word)? {
+            return Ok(Self::Declared(declaration));
+        }
+        let own = registry::FRAMEWORKS
+            .into_iter()
+            .filter(|name| registry::with_steps(name).is_some());
+        let known: Vec<String> = own.map(str::to_owned).chain(declared_files::names()).collect();
+        Err(CliError::usage(format!("--as: no trainer is called `{word}`"))
+            .hint(format!("known are {}; a file is named by its path", known.join(", "))))
+    }
+}
 
 /// Options, and the progress meter.
 pub(super) struct VerifyOptions<'a> {
+    pub(super) judge: Option<StepJudge>,
     pub(super) depth: Depth,
     pub(super) finite: bool,
     /// Memory to use, in bytes.
@@ -73,7 +106,18 @@ impl StepFamily {
 
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     let names = names_in(dir)?;
-    let owner = StepFamily::of(dir, &names);
+    let owner = match look.judge.clone() {
+        Some(StepJudge::Declared(declaration)) => return declared::judge(named, dir, &declaration, look),
+        Some(StepJudge::Adapter(adapter)) => match adapter.step_prefix() {
+            None => return single_checkpoint::judge(named, dir, look),
+            Some(prefix) => StepFamily {
+                adapter,
+                prefix,
+                is_guess: false,
+            },
+        },
+        None => StepFamily::of(dir, &names),
+    };
     match kind_of(dir, &names, owner) {
         CheckpointDirKind::Set(kind) => sets::one(named, dir, kind, look),
         CheckpointDirKind::Live => single_checkpoint::judge(named, dir, look),
@@ -84,7 +128,7 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptio
                 true => sets::below(named, dir, look)?,
                 false => None,
             };
-            Ok(sets.unwrap_or_else(|| others::remark(dir, owner.is_guess, view)))
+            others::claim(named, dir, owner.is_guess, sets.unwrap_or(view), look)
         }
     }
 }
@@ -138,8 +182,13 @@ pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut VerifyOptions<'
         let detail = "no format that is known by this name: only its bytes were looked at";
         report.add(Finding::error("unknown_format", Verdict::Unknown, detail));
     }
+    let alone = "--as is for directories: a file is checked by itself".to_owned();
+    let alone = look.judge.is_some().then_some(alone);
     PathView {
-        remarks: vec![file_meaning(report.verdict).to_owned()],
+        remarks: [file_meaning(report.verdict).to_owned()]
+            .into_iter()
+            .chain(alone)
+            .collect(),
         files: vec![file_view(name, dir, name.into(), &report, look)],
         ..PathView::new(named, "file", report.verdict)
     }

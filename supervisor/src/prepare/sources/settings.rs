@@ -16,6 +16,7 @@ use supervise_core::id::WorkerId;
 use supervise_core::policy::{is_class, is_known};
 use supervise_core::rulebook::failure_line;
 use supervise_core::rulebook::taxonomy::{FailureClass, rows};
+use supervise_trainers::declared::presets;
 use supervise_trainers::registry::FRAMEWORKS;
 
 const MACHINE: &str = "/etc/supervise/config.yaml";
@@ -155,12 +156,27 @@ pub(super) fn load(
         flags,
         trainers: &FRAMEWORKS,
     };
-    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
+    let settings = Settings::load(&sources).map_err(|errors| {
+        let of_trainer = |e: &ConfigError| e.key.as_ref().is_some_and(|key| key.rsplit('.').next() == Some("trainer"));
+        let error = CliError::of_config(&errors);
+        match errors.iter().any(of_trainer) {
+            true => error.hint(format!(
+                "{} are known to `supervise verify` only: with supervisor.trainer=plain their commands are restarted as they are",
+                names_of_presets()
+            )),
+            false => error,
+        }
+    })?;
     if let Some(class) = settings.policy.keys().find(|class| !is_known(class)) {
         return Err(no_such_class("policy", class, &settings));
     }
     check_rules(&settings)?;
     Ok(settings)
+}
+
+fn names_of_presets() -> String {
+    let names: Vec<&str> = presets().iter().map(|preset| preset.name()).collect();
+    names.join(", ")
 }
 
 /// Reads a settings file that was not named, if it exists and is trusted.

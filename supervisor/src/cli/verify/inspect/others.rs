@@ -1,61 +1,141 @@
-//! Checkpoints of trainers that are recognized and not judged.
+//! Checkpoints that no built-in trainer wrote: judged by a declaration that fits, else recognized by their names.
 
+use super::{StepJudge, VerifyOptions, declared};
+use crate::cli::declared_files;
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_core::checkpoint::Verdict;
-use supervise_trainers::other_trainers::{DEPTH, looks_like};
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
+use supervise_host::io_worker::{fact_of, walk};
+use supervise_trainers::declared::{Declaration, DeclaredMatch, presets, recognise};
+use supervise_trainers::other_trainers::looks_like;
+use supervise_trainers::{ExpectedLayout, StepTracker, registry};
 
-/// Paths that are looked at.
-const PATHS: usize = 20_000;
-
-/// Adds which other trainer the files look like. `guessed`: no name decided for the trainer that judged them.
-pub(super) fn remark(dir: &Utf8Path, guessed: bool, view: PathView) -> PathView {
-    let unknown = view.verdict == Verdict::Unknown && view.steps.iter().all(|s| s.layout == "unknown");
-    let paths = paths(dir);
-    let other = looks_like(paths.iter().map(|p| p.as_str())).filter(|other| unknown || other.by_tracker);
-    match other {
-        Some(other) if unknown => PathView {
-            steps: Vec::new(),
-            files: Vec::new(),
-            remarks: vec![format!(
-                "this looks like a checkpoint of {other}: `supervise` does not judge its steps; name a single file to check that file"
-            )],
-            what: "directory",
-            ..view
-        },
-        Some(other) => {
-            let mut view = view;
-            view.remarks.push(format!("it also looks like a checkpoint of {other}"));
-            view
+/// Judges a directory by the declaration that fits, if no built-in trainer knows its files. `guessed`: no name decided for
+/// the trainer that judged them.
+pub(super) fn claim(
+    named: &Utf8Path,
+    dir: &Utf8Path,
+    guessed: bool,
+    mut view: PathView,
+    look: &mut VerifyOptions<'_>,
+) -> io::Result<PathView> {
+    let has_sets = !view.sets.is_empty();
+    let unknown = !has_sets && view.verdict == Verdict::Unknown && view.steps.iter().all(|s| s.layout == "unknown");
+    if matches!(look.judge, Some(StepJudge::Adapter(_))) {
+        return Ok(view);
+    }
+    let user = declared_files::of_user();
+    if !has_sets && !unknown {
+        let all = user.read.iter().map(|(_, d)| d).chain(presets());
+        view.remarks.extend(all.filter_map(|d| other_tracker(dir, d)));
+        return Ok(view);
+    }
+    let broken = user
+        .broken
+        .iter()
+        .map(|(path, _)| format!("{path} does not load: `supervise trainer check {path} {named}` says why"));
+    let broken: Vec<String> = broken.collect();
+    let all: Vec<&Arc<Declaration>> = user.read.iter().map(|(_, d)| d).chain(presets()).collect();
+    let (root, facts) = around(dir, &all);
+    let own = recognise(user.read.iter().map(|(_, d)| d), &facts);
+    let fitting = match own.is_empty() {
+        true => recognise(presets().iter(), &facts),
+        false => own,
+    };
+    match fitting.as_slice() {
+        [one] if unknown => {
+            let mut judged = declared::judge(named, dir, &one.declaration, look)?;
+            let what = format!("judged as a checkpoint of {} ({})", one.declaration.title(), one.by);
+            judged.remarks.insert(0, what);
+            judged.remarks.extend(broken);
+            return Ok(judged);
         }
-        None if unknown && guessed => PathView {
-            steps: Vec::new(),
-            remarks: vec![
-                "no trainer that is known here writes such files: name a single file to check that file".to_owned(),
-            ],
-            what: "directory",
-            ..view
-        },
-        None => view,
+        [] => {}
+        several => view.remarks.push(choose(several, root != dir)),
+    }
+    if unknown {
+        view = neutral(&facts, guessed, fitting.is_empty(), view);
+    }
+    view.remarks.extend(broken);
+    Ok(view)
+}
+
+/// The tracker file of another trainer beside steps that a built-in trainer knows.
+fn other_tracker(dir: &Utf8Path, other: &Arc<Declaration>) -> Option<String> {
+    let file = other.tracker().tracker_file();
+    let own = registry::adapters().any(|a| a.tracker(&ExpectedLayout::default()).tracker_file() == file);
+    (!file.is_empty() && !own && dir.join(file).is_file()).then(|| {
+        format!(
+            "{file} is of {}: `--as {}` judges the steps as its own",
+            other.title(),
+            other.name()
+        )
+    })
+}
+
+fn choose(fitting: &[DeclaredMatch], is_step: bool) -> String {
+    let titles: Vec<&str> = fitting.iter().map(|m| m.declaration.title()).collect();
+    let flags: Vec<String> = fitting
+        .iter()
+        .map(|m| format!("`--as {}`", m.declaration.name()))
+        .collect();
+    let its = if is_step { "it as a step" } else { "its steps" };
+    format!(
+        "this looks like a checkpoint of {}: {} judges {its}",
+        titles.join(" or of "),
+        flags.join(" or ")
+    )
+}
+
+/// What is said of files that nobody judges.
+fn neutral(facts: &[FileFact], guessed: bool, nobody: bool, view: PathView) -> PathView {
+    let known = nobody
+        .then(|| looks_like(facts.iter().map(|f| f.path.as_str())))
+        .flatten();
+    let remark = match known {
+        Some(other) => format!(
+            "this looks like a checkpoint of {other}: `supervise` does not judge its steps; name a single file to check that file"
+        ),
+        None if guessed && nobody => {
+            "no trainer that is known here writes such files: name a single file to check that file".to_owned()
+        }
+        None => return view,
+    };
+    PathView {
+        steps: Vec::new(),
+        files: Vec::new(),
+        remarks: vec![remark],
+        what: "directory",
+        ..view
     }
 }
 
-/// Paths of entries, relative to the directory. What cannot be read is left out: the trainer that judges it says so.
-fn paths(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
-    let mut out = Vec::new();
-    let mut dirs = vec![(Utf8PathBuf::new(), 1)];
-    while let Some((below, depth)) = dirs.pop() {
-        for entry in dir.join(&below).read_dir_utf8().into_iter().flatten().flatten() {
-            if out.len() >= PATHS {
-                return out;
-            }
-            let path = below.join(entry.file_name());
-            if depth < DEPTH && entry.file_type().is_ok_and(|t| t.is_dir()) {
-                dirs.push((path.clone(), depth + 1));
-            }
-            out.push(path);
+/// The checkpoint root that a directory is, or is a step of, and its facts. What cannot be read is left out: the trainer that
+/// judges it says so.
+fn around(dir: &Utf8Path, all: &[&Arc<Declaration>]) -> (Utf8PathBuf, Vec<FileFact>) {
+    let mut facts = Vec::new();
+    let _ = walk(dir, Utf8Path::new(""), &mut facts);
+    let fits = !recognise(all.iter().copied(), &facts).is_empty();
+    let (Some(parent), Some(name), false) = (dir.parent(), dir.file_name(), fits) else {
+        return (dir.to_owned(), facts);
+    };
+    let mut above = Vec::new();
+    let _ = walk(parent, Utf8Path::new(name), &mut above);
+    let entries = parent.read_dir_utf8().into_iter().flatten().flatten();
+    for entry in entries {
+        let Ok(meta) = fs::symlink_metadata(entry.path()) else {
+            continue;
+        };
+        let fact = fact_of(Utf8PathBuf::from(entry.file_name()), &meta);
+        if fact.kind == EntryKind::File || entry.file_name() == name {
+            above.push(fact);
         }
     }
-    out.sort_unstable();
-    out
+    match recognise(all.iter().copied(), &above).is_empty() {
+        true => (dir.to_owned(), facts),
+        false => (parent.to_owned(), above),
+    }
 }

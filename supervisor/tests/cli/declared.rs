@@ -1,0 +1,292 @@
+//! `supervise trainer`, and `supervise verify` of trainers that a TOML file declares.
+
+use crate::world::{World, copy_fixture};
+use std::fs;
+
+const MINE: &str = r#"format = 1
+[trainer]
+name = "mine"
+[steps]
+dir = "global_step_{step}"
+[[part]]
+name = "model"
+files = "policy/model_world_size_{world}_rank_{rank}.pt"
+format = "torch"
+[finish]
+by = "all"
+"#;
+
+fn skyrl() -> World {
+    let world = World::new();
+    copy_fixture("skyrl_w2", &world.path("out"));
+    world
+}
+
+#[test]
+fn a_root_is_judged_by_the_declaration_that_fits() {
+    let world = skyrl();
+    for depth in ["structure", "full"] {
+        let said = world.run(&["verify", "out", "--depth", depth]);
+        said.tells(
+            0,
+            &[
+                "SkyRL (latest_ckpt_global_step.txt)",
+                "global_step_2: whole",
+                "global_step_4: whole",
+            ],
+        );
+        assert!(!said.out.contains("verl"), "{said:#?}");
+    }
+    let json = world.run(&["verify", "out", "--json"]).json();
+    assert_eq!(json["paths"][0]["what"], "root", "{json:#}");
+    assert_eq!(json["paths"][0]["steps"][0]["layout"], "skyrl");
+    world
+        .run(&["verify", "out/global_step_4"])
+        .tells(0, &["(step): whole", "SkyRL"]);
+    world
+        .run(&["verify", "out", "--as", "skyrl"])
+        .tells(0, &["global_step_4: whole"]);
+    fs::remove_file(world.path("out/global_step_4/policy/optim_world_size_2_rank_1.pt")).unwrap();
+    world.run(&["verify", "out"]).tells(
+        20,
+        &[
+            "optimizer of policy: 1 of 2 files are missing, rank 1",
+            "global_step_2: whole",
+        ],
+    );
+}
+
+#[test]
+fn a_trainer_that_is_named_is_the_one_that_judges() {
+    let world = skyrl();
+    world
+        .run(&["verify", "out", "--as", "verl"])
+        .tells(23, &["another trainer saved this step"]);
+    let mine = world.write("supervise.trainers/mine.toml", MINE);
+    world
+        .run(&["verify", "out", "--as", "mine"])
+        .tells(0, &["global_step_4: whole"]);
+    world
+        .run(&["verify", "out", "--as", mine.as_str()])
+        .tells(0, &["global_step_4: whole"]);
+    // Users' files are asked before presets.
+    world.run(&["verify", "out"]).tells(0, &["a checkpoint of mine"]);
+    world
+        .run(&["verify", "out", "--as", "nobody"])
+        .refuses(64, &["`nobody`", "skyrl", "mine"]);
+    world
+        .run(&["verify", "out/global_step_2/data.pt", "--as", "skyrl"])
+        .tells(0, &["--as is for directories"]);
+    world
+        .run(&["verify", "out", "--as", "none.toml"])
+        .refuses(64, &["no such file"]);
+}
+
+#[test]
+fn two_declarations_that_fit_are_both_named() {
+    let world = World::new();
+    copy_fixture("torchtitan_w2", &world.path("out"));
+    world.run(&["verify", "out"]).tells(0, &["--as torchtitan", "--as dcp"]);
+    // By default the last step of torchtitan cannot be resumed from: only its own declaration knows.
+    world
+        .run(&["verify", "out", "--as", "torchtitan"])
+        .tells(20, &["step-2: whole", "step-4: incomplete", "holds no `lr_scheduler`"]);
+    world
+        .run(&["verify", "out/step-2", "--as", "torchtitan"])
+        .tells(0, &["step-2: whole"]);
+    world
+        .run(&["verify", "out", "--as", "dcp"])
+        .tells(20, &["step-2: whole", "was not saved for a resume"]);
+}
+
+#[test]
+fn a_checkpoint_that_is_one_file_is_judged() {
+    let world = World::new();
+    copy_fixture("nanogpt", &world.path("out"));
+    world
+        .run(&["verify", "out"])
+        .tells(0, &["nanoGPT (ckpt.pt)", "ckpt.pt: whole"]);
+    let json = world.run(&["verify", "out", "--json"]).json();
+    assert_eq!(json["paths"][0]["steps"][0]["step"], 4, "{json:#}");
+    let file = world.path("out/ckpt.pt");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let said = world.run(&["verify", "out"]);
+    assert!([20, 21].contains(&said.code), "{said:#?}");
+}
+
+#[test]
+fn a_declaration_with_mistakes_names_them_all() {
+    let world = skyrl();
+    let broken = MINE.replace("{rank}", "{ranks}").replace("\"torch\"", "\"zip\"");
+    world.write("supervise.trainers/mine.toml", &broken);
+    for args in [
+        &["verify", "out", "--as", "mine"][..],
+        &["verify", "out", "--as", "supervise.trainers/mine.toml"],
+        &["trainer", "show", "mine"],
+        &["trainer", "check", "supervise.trainers/mine.toml", "out"],
+    ] {
+        world.run(args).refuses(
+            78,
+            &[
+                "2 mistakes",
+                "supervise.trainers/mine.toml:8: [[part]] model files: {ranks} is no placeholder here; did you mean {rank}?",
+                "supervise.trainers/mine.toml:9: [[part]] model format: `zip` is not known; use torch",
+            ],
+        );
+    }
+    // Another trainer claims the root: it is judged, and the file is named.
+    world.run(&["verify", "out"]).tells(
+        0,
+        &["global_step_4: whole", "supervise.trainers/mine.toml", "does not load"],
+    );
+    world.run(&["trainer", "list"]).tells(0, &["skyrl", "2 mistakes"]);
+    let json = world.run(&["verify", "out", "--as", "mine", "--json"]);
+    assert_eq!(json.code, 78);
+    assert!(
+        json.err.contains("\"exit_code\": 78") || json.err.contains("\"exit_code\":78"),
+        "{json:#?}"
+    );
+}
+
+#[test]
+fn presets_are_listed_and_can_be_copied() {
+    let world = skyrl();
+    world
+        .run(&["trainer", "list"])
+        .tells(0, &["skyrl", "torchtitan", "dcp", "nanogpt", "0.4.0"]);
+    let json = world.run(&["trainer", "list", "--json"]).json();
+    assert_eq!(json["trainers"].as_array().unwrap().len(), 4, "{json:#}");
+    let shown = world.run(&["trainer", "show", "skyrl"]);
+    assert_eq!(shown.code, 0);
+    world.write("copy.toml", &shown.out);
+    world
+        .run(&["verify", "out", "--as", "copy.toml"])
+        .tells(0, &["global_step_4: whole"]);
+    world
+        .run(&["trainer", "show", "nobody"])
+        .refuses(64, &["nobody", "skyrl"]);
+}
+
+#[test]
+fn a_check_plays_every_damage() {
+    let world = skyrl();
+    let log = "Resuming from global_step: 4\nsomething else\n";
+    world.write("train.log", log);
+    world.run(&["trainer", "check", "skyrl", "out"]).tells(
+        0,
+        &["out as SkyRL: whole", "model of policy (2)", "huggingface/config.json"],
+    );
+    fs::write(world.path("out/global_step_4/notes.txt"), "mine").unwrap();
+    let said = world.run(&["trainer", "check", "skyrl", "out", "--log", "train.log"]);
+    said.tells(
+        0,
+        &[
+            "global_step_4/notes.txt",
+            "names step 4",
+            "trainer.resume_path=",
+            "fresh start: trainer.resume_mode=none",
+            "line resumed: 1 times, step 4",
+            "line end: never",
+            "not missed if it is gone: ",
+        ],
+    );
+    let json = world.run(&["trainer", "check", "skyrl", "out", "--json"]).json();
+    let damages = json["damages"].as_array().unwrap();
+    assert!(damages.len() > 15, "{json:#}");
+    for row in damages {
+        let file = row["file"].as_str().unwrap();
+        let is_read = file.ends_with(".pt");
+        assert_eq!((&row["gone"], &row["cut"]), (&is_read.into(), &is_read.into()), "{row}");
+    }
+    for row in json["tracker_damages"].as_array().unwrap() {
+        assert_eq!(row["noticed"], true, "{row}");
+    }
+}
+
+#[test]
+fn a_check_of_nothing_says_what_was_looked_for() {
+    let world = World::new();
+    fs::create_dir(world.path("empty")).unwrap();
+    world
+        .run(&["trainer", "check", "skyrl", "empty"])
+        .tells(23, &["no step is here", "global_step_{step}"]);
+    world.run(&["trainer", "check", "skyrl", "none"]).refuses(64, &["none"]);
+    world
+        .run(&["trainer", "check", "nobody", "empty"])
+        .refuses(64, &["nobody"]);
+    let file = world.write("file", "x");
+    world
+        .run(&["trainer", "check", "skyrl", file.as_str()])
+        .refuses(64, &["not a directory"]);
+}
+
+#[test]
+fn every_file_of_a_distributed_checkpoint_is_missed() {
+    let world = World::new();
+    copy_fixture("torchtitan_w2", &world.path("out"));
+    let json = world.run(&["trainer", "check", "torchtitan", "out", "--json"]).json();
+    let damages = json["damages"].as_array().unwrap();
+    // Step 4 cannot be resumed from anyway.
+    assert_eq!(damages.len(), 3, "{json:#}");
+    for row in damages {
+        assert_eq!((&row["gone"], &row["cut"]), (&true.into(), &true.into()), "{row}");
+    }
+}
+
+#[test]
+fn a_run_says_that_a_declared_trainer_is_known_to_verify_only() {
+    let world = World::new();
+    let command = ["--", "python3", "-m", "torchtitan.train"];
+    let plan: Vec<&str> = ["plan"].into_iter().chain(command).collect();
+    world.run(&plan).tells(
+        0,
+        &[
+            "this command looks like torchtitan, which `run` does not resume yet",
+            "--as torchtitan",
+        ],
+    );
+    let named: Vec<&str> = ["plan", "--set", "supervisor.trainer=skyrl"]
+        .into_iter()
+        .chain(command)
+        .collect();
+    world.run(&named).refuses(
+        78,
+        &["skyrl, torchtitan, dcp, nanogpt are known to `supervise verify` only"],
+    );
+}
+
+#[test]
+fn a_file_that_others_can_write_does_not_count_unless_it_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = skyrl();
+    let mine = world.write("supervise.trainers/mine.toml", MINE);
+    fs::set_permissions(&mine, fs::Permissions::from_mode(0o666)).unwrap();
+    world
+        .run(&["verify", "out"])
+        .tells(0, &["a checkpoint of SkyRL", "does not load"]);
+    world
+        .run(&["verify", "out", "--as", "mine"])
+        .refuses(78, &["mine.toml"]);
+    world
+        .run(&["verify", "out", "--as", mine.as_str()])
+        .tells(0, &["global_step_4: whole"]);
+}
+
+#[test]
+fn odd_files_in_place_of_a_declaration_are_answered() {
+    let world = skyrl();
+    fs::write(world.path("bytes.toml"), [0xff, 0xfe, 0x00]).unwrap();
+    world.write("large.toml", &"#".repeat(300 << 10));
+    fs::create_dir(world.path("folder.toml")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", world.path("zero.toml")).unwrap();
+    for (file, code) in [
+        ("bytes.toml", 78),
+        ("large.toml", 78),
+        ("folder.toml", 69),
+        ("zero.toml", 69),
+    ] {
+        let said = world.run(&["verify", "out", "--as", file]);
+        said.refuses(code, &[file]);
+    }
+}
