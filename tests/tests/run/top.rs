@@ -146,6 +146,61 @@ fn eventually_chosen(top: &Tmux, text: &str) -> String {
     })
 }
 
+/// The same words on every screen. Nothing is restarted here: the limit of the settings is far away.
+#[test]
+fn a_hang_is_shown_with_what_is_usual_and_what_happens_when() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(9))
+        .set("demo.step_ms", json!(300))
+        .set("supervisor.stall", json!({"minimum": "30m", "factor": 1.0}));
+    let config = scene.write_config();
+    let config = config.to_str().unwrap();
+    let Some(run) = terminal(&scene, "run", LARGE, &["run", config]) else {
+        return;
+    };
+    let line = run.shows_all(&["no step for ", "; usually ", "; restart in "]);
+    assert!(line.contains("step 8 of 12"), "{line}");
+    let status = scene.ask(&["status", "percep"]);
+    status
+        .expect(0)
+        .says("running, but no step for ")
+        .says("; restart in 2");
+    status.says("step 8 of 12, usually ");
+    let progress = &scene.status()["progress"];
+    assert_eq!(
+        (&progress["pace"], &progress["next"]["what"]),
+        (&json!("late"), &json!("restart"))
+    );
+    assert_eq!(
+        (&progress["name"], &progress["planned"]),
+        (&json!("perceptron"), &json!(12))
+    );
+    assert!(progress["since_ms"].as_u64() > Some(10_000), "{progress}");
+    let Some(top) = terminal(&scene, "top", LARGE, &["top"]) else {
+        return;
+    };
+    let _ = top.shows_all(&["no progress", "running, but no step for ", "8/12", "perceptron"]);
+    // One that is suspended watches nothing.
+    send(run.pid(), libc::SIGSTOP);
+    let _ = top.shows_all(&["supervisor suspended", "nothing is watched until"]);
+    send(run.pid(), libc::SIGCONT);
+    let _ = top.shows("running, but no step for ");
+    top.keys(&["q"]);
+    let _ = top.ended(0);
+    scene.ask(&["forget", "percep"]).expect(5).says("is active");
+    scene.go();
+    let _ = run.ended(0);
+    let logs = scene.ask(&["logs", "perceptron", "--tail", "2"]);
+    assert_eq!(logs.expect(0).text.lines().count(), 2, "{}", logs.text);
+    scene.ask(&["forget", "percep"]).expect(0);
+    scene.ask(&["status"]).expect(0).says("no run of this user");
+    scene
+        .ask(&["status", "perceptron"])
+        .expect(64)
+        .says("no run named perceptron");
+}
+
 #[test]
 fn run_keeps_one_line_that_lives_below_what_it_decides() {
     for size in [SMALL, LARGE] {
