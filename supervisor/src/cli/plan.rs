@@ -160,10 +160,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.text(&prepared))?;
     }
-    Ok(match view.exit_code {
+    let success = SuperviseExitCode::Finished.code();
+    Ok(match view.exit_code.unwrap_or(success) {
         // If the first failure would end the run, the plan is no success.
-        None if view.findings.iter().any(|f| f.code == "override_unknown") => SuperviseExitCode::Config.code(),
-        code => code.unwrap_or(SuperviseExitCode::Finished.code()),
+        code if code == success && view.findings.iter().any(|f| f.code == "override_unknown") => {
+            SuperviseExitCode::Config.code()
+        }
+        code => code,
     })
 }
 
