@@ -1,6 +1,7 @@
 //! `supervise trainer`, and `supervise verify` of trainers that a TOML file declares.
 
 use crate::world::{World, copy_fixture};
+use camino::Utf8Path;
 use std::fs;
 
 const MINE: &str = r#"format = 1
@@ -16,9 +17,14 @@ format = "torch"
 by = "all"
 "#;
 
+/// A checkpoint of a declared trainer.
+fn copy(name: &str, to: &Utf8Path) {
+    copy_fixture(&format!("../../supervisor/tests/declared/{name}"), to);
+}
+
 fn skyrl() -> World {
     let world = World::new();
-    copy_fixture("skyrl_w2", &world.path("out"));
+    copy("skyrl_w2", &world.path("out"));
     world
 }
 
@@ -85,7 +91,7 @@ fn a_trainer_that_is_named_is_the_one_that_judges() {
 #[test]
 fn two_declarations_that_fit_are_both_named() {
     let world = World::new();
-    copy_fixture("torchtitan_w2", &world.path("out"));
+    copy("torchtitan_w2", &world.path("out"));
     world.run(&["verify", "out"]).tells(0, &["--as torchtitan", "--as dcp"]);
     // By default the last step of torchtitan cannot be resumed from: only its own declaration knows.
     world
@@ -102,7 +108,7 @@ fn two_declarations_that_fit_are_both_named() {
 #[test]
 fn a_checkpoint_that_is_one_file_is_judged() {
     let world = World::new();
-    copy_fixture("nanogpt", &world.path("out"));
+    copy("nanogpt", &world.path("out"));
     world
         .run(&["verify", "out"])
         .tells(0, &["nanoGPT (ckpt.pt)", "ckpt.pt: whole"]);
@@ -224,7 +230,7 @@ fn a_check_of_nothing_says_what_was_looked_for() {
 #[test]
 fn every_file_of_a_distributed_checkpoint_is_missed() {
     let world = World::new();
-    copy_fixture("torchtitan_w2", &world.path("out"));
+    copy("torchtitan_w2", &world.path("out"));
     let json = world.run(&["trainer", "check", "torchtitan", "out", "--json"]).json();
     let damages = json["damages"].as_array().unwrap();
     // Step 4 cannot be resumed from anyway.
