@@ -64,7 +64,7 @@ fn calm(text: &str, folder: &Path) -> String {
     let text = text.replace(folder.canonicalize().unwrap().to_str().unwrap(), "/home/you");
     let rules = [
         (r"/tmp/supervise-e2e\.\w+", "/home/you"),
-        (r"\bsupervise-e2e\.\w+", "NAME"),
+        (r"\bsupervise-e2e\.\w+…?", "NAME"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "DATE"),
         (r"\d\d:\d\d:\d\dZ", "TIME"),
         (r"\b[0-9a-f]{16}\b", "RUN"),

@@ -8,6 +8,8 @@ use supervise_core::ledger::{RecoveryTime, TimeBreakdown, TimeCategory, TimeLedg
 use supervise_core::spec::RunSpec;
 
 const MOST: usize = 3;
+/// A run shorter than this has no goodput to show.
+const SHORT: Ms = Ms::secs(60);
 
 /// The wall time of a run since its first attempt. The categories add up to the total.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -142,7 +144,7 @@ impl LedgerView {
     /// Goodput and the largest categories, as text.
     #[must_use]
     pub fn brief(&self) -> Option<String> {
-        let goodput = 100.0 * self.goodput?;
+        self.goodput?;
         let rest = self
             .parts_ms
             .iter()
@@ -158,10 +160,23 @@ impl LedgerView {
             .map(|(part, ms)| format!("{part} {}", span(*ms)))
             .collect();
         let of = span(self.whole_ms);
+        if self.whole_ms < SHORT {
+            return Some(format!("{of} is too short to tell"));
+        }
+        let goodput = self.goodput_cell();
         Some(match most.is_empty() {
-            true => format!("{goodput:.1} % of {of}"),
-            false => format!("{goodput:.1} % of {of}; most of the rest: {}", most.join(", ")),
+            true => format!("{goodput} of {of}"),
+            false => format!("{goodput} of {of}; most of the rest: {}", most.join(", ")),
         })
+    }
+
+    /// Goodput in percent; of less than a minute it says nothing, because steps are reported in groups.
+    #[must_use]
+    pub fn goodput_cell(&self) -> String {
+        match self.goodput {
+            Some(goodput) if self.whole_ms >= SHORT => format!("{:.1} %", 100.0 * goodput),
+            _ => "-".to_owned(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! All runs, one line each, with details of the selected one below.
 
+use super::super::ledger::LedgerView;
 use super::super::one_line;
 use super::super::progress::ProgressReport;
 use super::super::sign::sign;
@@ -112,14 +113,13 @@ impl RunRow {
         let none = || "-".to_owned();
         let progress = v.progress.as_ref();
         let left = progress.zip(v.looked).and_then(|(p, now)| p.left(now));
-        let goodput = v.ledger.as_ref().and_then(|l| l.goodput);
         Self {
             state: state_word(v),
             step: progress.map_or_else(none, ProgressReport::step_cell),
             mark: v.mark.map_or_else(none, |m| m.to_string()),
             age: v.last_progress.and_then(|at| v.age(at.0)).unwrap_or_else(none),
             left: left.map_or_else(none, |ms| span(Ms::secs(ms.0 / 1000))),
-            goodput: goodput.map_or_else(none, |g| format!("{:.1} %", 100.0 * g)),
+            goodput: v.ledger.as_ref().map_or_else(none, LedgerView::goodput_cell),
             attempts: v.attempts.to_string(),
             name: one_line(v.name(), 24),
             place: v.place(),
