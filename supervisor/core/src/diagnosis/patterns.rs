@@ -1,6 +1,5 @@
 //! Patterns that only the log reader needs: timestamps, starts, exits, exceptions outside of tracebacks.
 
-use super::runs::ProcessName;
 use regex::bytes::Regex;
 
 /// Texts for these patterns.
@@ -47,6 +46,9 @@ pub(super) const OTHERS: [&str; 41] = [
     "wandb: Run ",
     "wandb: Synced ",
 ];
+
+/// Name of a kind of processes, and an id.
+pub(super) type ProcessName = (Vec<u8>, u64);
 
 pub(super) struct Patterns {
     pub(super) loose: Regex,

@@ -4,7 +4,7 @@ mod restart;
 
 use memchr::memmem::{self, Finder};
 
-pub(super) use restart::{ProcessName, Restart};
+pub(super) use restart::Restart;
 
 /// Texts of lines that start or end a run.
 pub(super) const TEXTS: [&str; 13] = [

@@ -280,7 +280,7 @@ mod tests {
         }
         let found = read(LogPart::With("line 77 ".to_owned())).lines.remove(0);
         let again = read(LogPart::At(found.at)).lines;
-        assert!(again.iter().any(|line| *line == found));
+        assert!(again.contains(&found));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Detects a new run by what precedes its messages: a later time, or the id of another process.
 
-use crate::diagnosis::patterns::Patterns;
+use crate::diagnosis::patterns::{Patterns, ProcessName};
 use std::collections::BTreeSet;
 
 /// Lines that are compared, before and after a failure.
@@ -15,9 +15,6 @@ const PAUSE_MS: u64 = 10 * 60 * 1000;
 const SURE: u64 = 12;
 /// A step up to so far beyond the last one continues the same run, and one as far before it does not.
 const NEAR: u64 = 3;
-
-/// Name of a kind of processes, and an id.
-pub(in crate::diagnosis) type ProcessName = (Vec<u8>, u64);
 
 /// What a run printed up to its last failure, and the place after it where the next one may begin.
 #[derive(Debug, Default, Clone)]
