@@ -59,7 +59,7 @@ pub struct SetReport {
 }
 
 /// Returns the kind of a directory with these files.
-pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
+pub fn recognize<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
     let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
     let has = |name: &str| names.contains(name);
     let any = |suffix: &str| names.iter().any(|n| n.len() > suffix.len() && n.ends_with(suffix));

@@ -71,7 +71,7 @@ pub struct RunState {
     /// Last rehearsal of a relaunch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearsal: Option<Rehearsal>,
-    /// Trainer recognised from its processes, if the command does not name one.
+    /// Trainer recognized from its processes, if the command does not name one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<TrainerSeen>,
     /// How the run ended.

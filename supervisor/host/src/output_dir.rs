@@ -16,7 +16,18 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 pub struct OutputDir {
     target: Utf8PathBuf,
     unfinished: Utf8PathBuf,
-    lock: File,
+    lock: HeldLock,
+}
+
+/// The lock on a directory. It is released and not only closed: a process that was forked meanwhile has the same lock
+/// until it executes another program.
+#[derive(Debug)]
+struct HeldLock(File);
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 /// How a file was added without copying its bytes.
@@ -226,7 +237,7 @@ fn sync_all(dir: &Utf8Path) -> io::Result<()> {
 }
 
 /// The lock is released when the process ends, however that happens.
-fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
+fn lock(dir: &Utf8Path) -> Result<HeldLock, OutputDirError> {
     loop {
         match fs::create_dir(dir) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
@@ -245,7 +256,7 @@ fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
         // The previous holder may have renamed it between our two steps: that one is finished, and not ours to clear.
         let ours = file.metadata()?;
         match fs::symlink_metadata(dir) {
-            Ok(now) if now.ino() == ours.ino() && now.dev() == ours.dev() => return Ok(file),
+            Ok(now) if now.ino() == ours.ino() && now.dev() == ours.dev() => return Ok(HeldLock(file)),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use crate::exit::SuperviseExitCode;
 use crate::path_access;
 use crate::prepare::listed_runs;
 use crate::printer;
+use crate::render::name::run_name;
 use camino::Utf8Path;
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
@@ -95,7 +96,8 @@ fn runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let mut out = beginning(current, []);
     for run in listed_runs() {
         let place = run.config.as_ref().or(run.root.as_ref()).unwrap_or(&run.run_dir);
-        let found = beginning(current, [run.run.to_string()]);
+        let called = run_name(run.name.as_deref(), run.root.as_deref(), &run.command);
+        let found = beginning(current, [called, run.run.to_string()]);
         out.extend(found.into_iter().map(|c| c.help(Some(place.to_string().into()))));
     }
     out.extend(PathCompleter::any().complete(current));

@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use supervise_trainers::declared::{Declaration, LARGEST, presets};
@@ -49,9 +50,9 @@ fn files(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
     let mut out: Vec<Utf8PathBuf> = entries
         .map(camino::Utf8DirEntry::into_path)
         .filter(|path| path.extension() == Some("toml"))
-        .take(FILES)
         .collect();
     out.sort_unstable();
+    out.truncate(FILES);
     out
 }
 
@@ -111,6 +112,7 @@ pub(super) fn named(word: &str) -> Result<Option<Arc<Declaration>>, CliError> {
 pub(super) fn names() -> Vec<String> {
     let user = of_user().read.into_iter().map(|(_, d)| d.name().to_owned());
     let mut out: Vec<String> = user.chain(presets().iter().map(|d| d.name().to_owned())).collect();
-    out.dedup();
+    let mut seen = BTreeSet::new();
+    out.retain(|name| seen.insert(name.clone()));
     out
 }

@@ -13,7 +13,7 @@ use crate::render::words::{shell_word, shell_words};
 use camino::{Utf8Path, Utf8PathBuf};
 use directory::DemoDir;
 use futures_util::future::{Either, select};
-use outcome::{Comparison, DemoOutcome};
+use outcome::{DemoComparison, DemoOutcome};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use supervise_core::event::signal_name;
@@ -99,9 +99,9 @@ fn config_for(program: &Utf8Path, dir: &Utf8Path) -> String {
         .replace(ROOT, &format!("default_local_dir: {root}"))
 }
 
-async fn play(program: &Utf8Path, dir: &DemoDir) -> Result<Comparison, CliError> {
+async fn play(program: &Utf8Path, dir: &DemoDir) -> Result<DemoComparison, CliError> {
     let mut signals = signals().map_err(|e| CliError::environment(e.to_string()))?;
-    let mut stage = Stage {
+    let mut stage = DemoStage {
         program,
         dir,
         signals: &mut signals,
@@ -119,19 +119,19 @@ async fn play(program: &Utf8Path, dir: &DemoDir) -> Result<Comparison, CliError>
     stage.command(&FAULTED).await?;
     printer::out("\nWhat each attempt did, and what its end cost:\n\n");
     stage.successful(&HISTORY).await?;
-    Ok(Comparison {
+    Ok(DemoComparison {
         undisturbed: DemoOutcome::read(&dir.path().join("undisturbed")),
         faulted: DemoOutcome::read(&dir.path().join("broken")),
     })
 }
 
-struct Stage<'a> {
+struct DemoStage<'a> {
     program: &'a Utf8Path,
     dir: &'a DemoDir,
     signals: &'a mut UnboundedReceiver<SignalKind>,
 }
 
-impl Stage<'_> {
+impl DemoStage<'_> {
     async fn successful(&mut self, words: &[&str]) -> Result<(), CliError> {
         match self.command(words).await? {
             status if status.success() => Ok(()),

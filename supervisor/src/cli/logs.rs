@@ -211,7 +211,7 @@ impl Follower<'_> {
             self.one(attempt, worker, tail.take())?;
             let Some(no) = next(self.attempts, attempt).filter(|_| self.follow && !self.only) else {
                 if self.follow && !self.only && !self.quiet {
-                    note("nobody works at this run any more");
+                    note("the run is no longer active");
                 }
                 return Ok(());
             };
@@ -245,7 +245,7 @@ impl Follower<'_> {
             .collect();
         parts.reverse();
         let files: Vec<Utf8PathBuf> = parts.iter().chain([&file]).cloned().collect();
-        let start = tail.map_or(Ok(TailStart::default()), |lines| tail_start(&files, lines))?;
+        let start = tail.map_or(Ok(TailStart::default()), |lines| tail_start(&files, lines, self.json))?;
         shown.skip(start.skipped);
         for (n, part) in parts.iter().enumerate().skip(start.part) {
             let mut log = HiddenLog::open(part)?;

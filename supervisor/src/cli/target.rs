@@ -105,12 +105,14 @@ pub(super) fn by_name(name: &str) -> Option<Result<RegisteredRun, CliError>> {
     let called = |l: &RegisteredRun| run_name(l.name.as_deref(), l.root.as_deref(), &l.command);
     let mut fit = prepare::listed_runs();
     fit.retain(|l| l.run.0.starts_with(name) || called(l).starts_with(name));
-    if fit.iter().any(|l| called(l) == name) {
+    if fit.iter().any(|l| l.run.0 == name) {
+        fit.retain(|l| l.run.0 == name);
+    } else if fit.iter().any(|l| called(l) == name) {
         fit.retain(|l| called(l) == name);
     }
     if fit.len() > 1 {
         let runs: Vec<String> = fit.iter().map(|l| format!("{} ({})", l.run, called(l))).collect();
-        let text = format!("{name}: several runs are named like this: {}", runs.join(", "));
+        let text = format!("{name}: several runs match: {}", runs.join(", "));
         return Some(Err(
             CliError::usage(text).hint("name it by more of its name, or by its identity")
         ));

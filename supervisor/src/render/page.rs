@@ -19,7 +19,7 @@ pub use acts::{ResumePage, RollbackPreview, SentBack, StopKind, resume, rollback
 pub use compare::compare;
 pub use config::{ConfigPage, config, plan};
 pub use list::{ListQuery, RunColumn, StateFilter, list};
-pub use log::{LogExtract, LogLine, LogView, log};
+pub use log::{ExtractLine, LogExtract, LogView, log};
 pub use machine::{DoctorCheck, MachinePage, machine};
 pub use picture::{ChartData, RunChart};
 pub use run::{RunView, run};

@@ -83,7 +83,7 @@ impl ProgressReport {
     /// Where the run stands at `now`. `watched`: its supervisor is running.
     #[must_use]
     pub fn of(s: &RunState, spec: &RunSpec, ledger: &TimeLedger, watched: bool, now: WallMs) -> Self {
-        let clock = Moment::new(s, now);
+        let clock = ProgressClock::new(s, now);
         let launched = s.live().filter(|a| a.launch.launched.is_some());
         let running = launched.filter(|_| matches!(s.mode, RunMode::Running | RunMode::Draining { .. }));
         let watching = running.filter(|_| watched && s.mode == RunMode::Running && !s.is_held());
@@ -219,12 +219,12 @@ impl NextAct {
 
 /// `now` on the clock of the term.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct ProgressClock {
     tick: Tick,
     known: bool,
 }
 
-impl Moment {
+impl ProgressClock {
     fn new(s: &RunState, now: WallMs) -> Self {
         Self {
             tick: s.now.after(between(s.wall, now)),
@@ -286,7 +286,7 @@ fn next_act(s: &RunState, spec: &RunSpec, pace: Option<ProgressPace>, now: Tick)
 }
 
 /// When the last planned step is reached, at the average time of a step so far with saves and validations.
-fn eta(a: &Attempt, planned: u64, ledger: &TimeLedger, clock: &Moment, now: WallMs) -> Option<WallMs> {
+fn eta(a: &Attempt, planned: u64, ledger: &TimeLedger, clock: &ProgressClock, now: WallMs) -> Option<WallMs> {
     let left = planned.checked_sub(a.training.step?.0).filter(|left| *left > 0)?;
     let (parts, trained) = (ledger.parts(), ledger.trained());
     let steps = trained.new.saturating_add(trained.again);

@@ -225,7 +225,7 @@ impl StatusView {
         self.supervisor.alive || self.elsewhere.is_some()
     }
 
-    /// What people call the run.
+    /// Name of the run.
     #[must_use]
     pub fn name(&self) -> &str {
         self.progress.as_ref().map_or(&self.run, |p| &p.name)

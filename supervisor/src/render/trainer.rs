@@ -1,6 +1,7 @@
 //! Declared trainers: the list, and what a declaration understands of a checkpoint root.
 
 use super::command::shown_command;
+use super::count;
 use super::terminal::shown;
 use serde::Serialize;
 use std::sync::Arc;
@@ -141,6 +142,8 @@ pub struct TrainerCheckView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<Vec<MatchedLine>>,
     pub damages: Vec<DamageRow>,
+    /// Files of whole steps that were not tried, because there are so many.
+    pub untried: usize,
     pub tracker_damages: Vec<TrackerDamage>,
 }
 
@@ -214,6 +217,9 @@ impl TrainerCheckView {
             let file = shown(&row.file);
             out.push_str(&format!("{file:<width$}  {}: {}\n", row.damage, word(row.noticed)));
         }
+        if self.untried > 0 {
+            out.push_str(&format!("{} more were not tried\n", count(self.untried as u64, "file")));
+        }
         let missed: Vec<String> = self
             .damages
             .iter()
@@ -221,11 +227,12 @@ impl TrainerCheckView {
             .map(|d| shown(&d.file))
             .collect();
         match missed.len() {
+            0 if self.untried > 0 => out.push_str("every missing file of those is noticed\n"),
             0 => out.push_str("every missing file is noticed\n"),
             n => {
                 let more = if n > NAMED { ", …" } else { "" };
                 let some = missed.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
-                out.push_str(&format!("not missed if it is gone: {some}{more}\n"));
+                out.push_str(&format!("not noticed if missing: {some}{more}\n"));
             }
         }
         out

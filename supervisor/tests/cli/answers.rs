@@ -221,7 +221,7 @@ supervisor: {{trainer: verl, command: [/bin/true, '{{overrides}}']}}
 }
 
 #[test]
-fn one_mistake_is_one_error_and_a_slip_of_the_hand_is_recognised() {
+fn one_mistake_is_one_error_and_a_slip_of_the_hand_is_recognized() {
     for bad in [
         "save_freq: abc",
         "save_freq: 1, resume_mode: 3",

@@ -120,7 +120,9 @@ fn a_role_a_renamed_step_and_a_single_file_are_judged() {
 fn what_is_no_checkpoint_is_unknown() {
     let world = World::new();
     world.write("notes/readme.txt", "hello");
-    world.run(&["verify", "notes"]).tells(23, &["notes (step): unknown"]);
+    world
+        .run(&["verify", "notes"])
+        .tells(23, &["notes (directory): unknown"]);
     // `.bin` promises no format, and text has none.
     for name in ["x.dat", "random.bin", "notes.yaml"] {
         world.write(name, "a: hello");

@@ -11,14 +11,14 @@ mod outline;
 mod parse;
 mod part;
 mod pattern;
-mod recognise;
+mod recognize;
 mod schema;
 mod source;
 mod start;
 mod steps;
 
 pub use outline::{DeclarationOutline, MatchedLine, PartOutline};
-pub use recognise::{DeclaredMatch, fits_word, recognise};
+pub use recognize::{DeclaredMatch, fits_word, recognize};
 pub use source::{DeclarationProblem, LARGEST};
 pub use steps::DeclaredStepTracker;
 

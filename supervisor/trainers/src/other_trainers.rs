@@ -5,25 +5,25 @@ use crate::declared::fits_word;
 use std::fmt;
 
 /// A trainer, and the paths in its checkpoint root or step that only it writes. `*` matches within one name.
-struct Marks {
+struct TrainerPaths {
     trainer: &'static str,
     paths: &'static [&'static str],
 }
 
-const KNOWN: [Marks; 4] = [
-    Marks {
+const KNOWN: [TrainerPaths; 4] = [
+    TrainerPaths {
         trainer: "OpenRLHF",
         paths: &["_actor/global_step*/*_states.pt", "_critic/global_step*/*_states.pt"],
     },
-    Marks {
+    TrainerPaths {
         trainer: "DeepSpeed",
         paths: &["*mp_rank_*_states.pt", "global_step*/*mp_rank_*_states.pt"],
     },
-    Marks {
+    TrainerPaths {
         trainer: "Lightning",
         paths: &["*step=*.ckpt", "*/*step=*.ckpt", "last.ckpt"],
     },
-    Marks {
+    TrainerPaths {
         trainer: "Megatron-LM",
         paths: &["iter_*/mp_rank_*/model_optim_rng.pt", "mp_rank_*/model_optim_rng.pt"],
     },

@@ -29,8 +29,10 @@ pub fn line_without_secret(text: &str, number: usize) -> Option<&str> {
     is_open.then_some(line)
 }
 
+/// The indentation. An item of a list is below its key even if both begin in the same column.
 fn depth_of(line: &str) -> usize {
-    line.len() - line.trim_start_matches(' ').len()
+    let text = line.trim_start_matches(' ');
+    2 * (line.len() - text.len()) + usize::from(text.starts_with("- "))
 }
 
 fn is_blank(line: &str) -> bool {
@@ -83,6 +85,8 @@ mod tests {
             "a: {token: hush, b: 1}",
             "env:\n  WANDB_API_KEY: @hush",
             "api_keys:\n  - hush",
+            "api_keys:\n- hush",
+            "a:\n  api_keys:\n  - hush",
             "api_keys:\n  - a\n\n  # and\n  - hush",
             "api_key: >\n  hush\n  more: hush",
             "password: \"a\n  b: hush",

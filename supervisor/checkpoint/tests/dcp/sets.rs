@@ -1,4 +1,4 @@
-//! Sets: recognised by their names, judged by their files.
+//! Sets: recognized by their names, judged by their files.
 
 use crate::archive::{state_dict, torch_zip};
 use crate::build::{part, table, tree};
@@ -29,7 +29,7 @@ fn names_tell_the_kind() {
         (vec!["sub/__0_0.distcp"], None),
         (vec![], None),
     ] {
-        assert_eq!(set::recognise(names.iter().copied()), kind, "{names:?}");
+        assert_eq!(set::recognize(names.iter().copied()), kind, "{names:?}");
     }
 }
 

@@ -34,7 +34,7 @@ impl Tree {
     }
 
     pub(crate) fn kind(&self) -> Option<SetKind> {
-        set::recognise(self.names())
+        set::recognize(self.names())
     }
 
     /// The verdict about the directory.

@@ -4,7 +4,7 @@ mod restart;
 
 use memchr::memmem::{self, Finder};
 
-pub(super) use restart::Restart;
+pub(super) use restart::RestartDetector;
 
 /// Texts of lines that start or end a run.
 pub(super) const TEXTS: [&str; 13] = [
@@ -53,7 +53,7 @@ pub(super) struct Runs {
     /// Lines of running processes after the last trouble, and progress bars since then.
     calm_end: u64,
     bars: u64,
-    pub(super) restart: Restart,
+    pub(super) restart: RestartDetector,
     opening: Option<Finder<'static>>,
     opened: bool,
     /// Bytes searched so far for repetitions of the first line.
@@ -132,7 +132,7 @@ impl Runs {
             return;
         }
         self.armed = false;
-        self.restart = Restart::default();
+        self.restart = RestartDetector::default();
         if self.begins.len() < PLACES {
             self.begins.push(line);
         } else {

@@ -36,6 +36,7 @@ impl DemoDir {
         };
         let path = Utf8PathBuf::from_path_buf(base.join(format!("supervise-demo-{}", std::process::id())))
             .map_err(|_| failed("its path is not UTF-8"))?;
+        let path = camino::absolute_utf8(&path).map_err(|e| failed(&e.to_string()))?;
         // Fails if the directory exists, because then it is not ours.
         DirBuilder::new()
             .mode(0o700)

@@ -7,7 +7,7 @@ use std::fs;
 /// How one run ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DemoOutcome {
-    /// Hash of all weights, optimizer state and generators; `None`: the run did not get to its end.
+    /// Hash of all weights, optimizer state and generators; `None`: the run did not finish.
     pub(super) digest: Option<String>,
     pub(super) attempts: usize,
     pub(super) faults: usize,
@@ -34,12 +34,12 @@ impl DemoOutcome {
 
 /// The two runs side by side.
 #[derive(Debug)]
-pub(super) struct Comparison {
+pub(super) struct DemoComparison {
     pub(super) undisturbed: DemoOutcome,
     pub(super) faulted: DemoOutcome,
 }
 
-impl Comparison {
+impl DemoComparison {
     pub(super) fn text(&self) -> String {
         let mut text = format!("{:<24}{:<20}broken four times\n", "", "undisturbed");
         let mut row = |name: &str, cell: fn(&DemoOutcome) -> String| {
@@ -72,10 +72,7 @@ impl Comparison {
             (straight.digest == faulted.digest, "the weights of the two runs differ"),
             (straight.faults == 0, "the undisturbed run had faults"),
             (faulted.faults > 0, "nothing went wrong in the broken run"),
-            (
-                faulted.attempts > straight.attempts,
-                "the broken run was not started again",
-            ),
+            (faulted.attempts > straight.attempts, "the broken run was not restarted"),
             (
                 straight.violations + faulted.violations == 0,
                 "two trainers were alive at once",
@@ -117,7 +114,7 @@ mod tests {
     }
 
     fn complaints(faulted: DemoOutcome) -> usize {
-        let comparison = Comparison {
+        let comparison = DemoComparison {
             undisturbed: outcome("a", 1, 0),
             faulted,
         };

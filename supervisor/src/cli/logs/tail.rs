@@ -18,11 +18,12 @@ pub(super) struct TailStart {
     pub(super) skipped: u64,
 }
 
-/// Finds the last `lines` lines of an output that consists of these files, oldest first.
+/// Finds the last `lines` lines of an output that consists of these files, oldest first. To count those before them, all
+/// of it is read.
 ///
 /// # Errors
 /// A file cannot be read.
-pub(super) fn tail_start(files: &[Utf8PathBuf], lines: u64) -> io::Result<TailStart> {
+pub(super) fn tail_start(files: &[Utf8PathBuf], lines: u64, counts: bool) -> io::Result<TailStart> {
     let mut wanted = lines;
     let mut ends_a_line = None;
     let mut found: Option<TailStart> = None;
@@ -56,6 +57,9 @@ pub(super) fn tail_start(files: &[Utf8PathBuf], lines: u64) -> io::Result<TailSt
                     skipped += 1;
                 }
             }
+            if let Some(found) = found.filter(|_| !counts) {
+                return Ok(found);
+            }
             end = begin;
         }
     }
@@ -79,7 +83,7 @@ mod tests {
         std::fs::write(&new, "4\n5\n6").unwrap();
         let of = |files: &[&Utf8PathBuf], lines| {
             let files: Vec<Utf8PathBuf> = files.iter().map(|f| (*f).clone()).collect();
-            let start = tail_start(&files, lines).unwrap();
+            let start = tail_start(&files, lines, true).unwrap();
             (start.part, start.at, start.skipped)
         };
         assert_eq!(of(&[&old, &new], 1), (1, 4, 5));

@@ -103,8 +103,8 @@ fn no_action() -> Response {
 }
 
 fn nobody(id: &str) -> Response {
-    let text = "No supervisor of this run lives on this machine. `supervise stop` ends what may be left of it.";
-    said_of(id, StatusCode::CONFLICT, "Nobody to ask", text)
+    let text = "No supervisor of this run is running on this machine. `supervise stop` stops leftover workers.";
+    said_of(id, StatusCode::CONFLICT, "No supervisor", text)
 }
 
 fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {

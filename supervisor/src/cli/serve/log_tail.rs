@@ -1,6 +1,6 @@
 //! Reads and searches the end of a worker's output for a page. Blocks if the file system does.
 
-use crate::render::page::{LogExtract, LogLine};
+use crate::render::page::{ExtractLine, LogExtract};
 use camino::Utf8Path;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -89,10 +89,10 @@ pub(super) fn extract(run_dir: &Utf8Path, attempt: u32, worker: u32, part: &LogP
     let (found, about, end, length) = read().map_err(|e| format!("{path}: {e}"))?;
     let texts: Vec<_> = found.iter().map(|(_, line)| String::from_utf8_lossy(line)).collect();
     let texts = supervise_config::redact_lines(texts.iter().map(AsRef::as_ref));
-    let mut lines: Vec<LogLine> = found
+    let mut lines: Vec<ExtractLine> = found
         .iter()
         .zip(texts)
-        .map(|((at, _), text)| LogLine { at: *at, text })
+        .map(|((at, _), text)| ExtractLine { at: *at, text })
         .collect();
     if let LogPart::With(query) = part {
         // Hiding secrets may remove the searched text.
@@ -113,7 +113,10 @@ fn window(file: &File, from: u64, to: u64, len: u64) -> io::Result<(Vec<Found>, 
     let bytes = piece(file, from, to)?;
     let begins = match from {
         0 => 0,
-        _ => memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1),
+        // A part that begins inside a word could show half of a token, which looks like no secret.
+        _ => memchr::memchr(b'\n', &bytes)
+            .or_else(|| memchr::memchr2(b'\r', b' ', &bytes))
+            .map_or(bytes.len(), |at| at + 1),
     };
     let mut at = begins;
     let mut out = Vec::new();

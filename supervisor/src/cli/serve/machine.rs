@@ -28,7 +28,7 @@ pub(super) async fn machine(
         return not_from_here();
     }
     if !entry.acts {
-        let text = "The checks start processes on the server's machine: that takes the key.";
+        let text = "The checks start processes on the server's machine: this needs the key.";
         return said(StatusCode::FORBIDDEN, "Not allowed", text);
     }
     let Ok(_place) = site.plans.try_acquire() else {

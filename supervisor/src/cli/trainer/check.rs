@@ -18,7 +18,7 @@ use supervise_trainers::declared::Declaration;
 
 /// Bytes of a log that are read.
 const LOG: u64 = 64 << 20;
-/// Files that are played.
+/// Files whose damage is tried.
 const PLAYED: usize = 400;
 /// Bytes of a tracker file that are read.
 const TRACKER: u64 = 256;
@@ -108,6 +108,7 @@ pub(super) fn run(args: &TrainerCheckArgs) -> Result<u8, CliError> {
     let memory = prepare::proof_memory()?;
     let reading = read(&declaration, &root, memory)?;
     let answer = reading.answer();
+    let (damages, untried) = damages(&reading, &root, &answer);
     let mut tracker = declaration.tracker();
     for fact in &reading.facts {
         tracker.note(fact);
@@ -141,7 +142,8 @@ pub(super) fn run(args: &TrainerCheckArgs) -> Result<u8, CliError> {
             Some(log) => Some(declaration.match_lines(text_of(log)?.lines())),
             None => None,
         },
-        damages: damages(&reading, &root, &answer),
+        untried,
+        damages,
         tracker_damages: tracker_damages(&reading, &answer),
         steps,
     };
@@ -216,8 +218,8 @@ fn text_of(log: &Utf8Path) -> Result<String, CliError> {
     Ok(String::from_utf8_lossy(&bytes).replace('\r', "\n"))
 }
 
-/// Each file of each whole step gone, and cut in half.
-fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> Vec<DamageRow> {
+/// Each file of each whole step gone, and cut in half; and how many files were not tried.
+fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> (Vec<DamageRow>, usize) {
     let in_steps = |f: &&FileFact| {
         let name = f.path.components().next().map(|c| c.as_str()).unwrap_or_default();
         let whole = |s: &CheckpointSummary| s.id.0 == name && s.verdict == Verdict::Whole;
@@ -225,6 +227,7 @@ fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> Vec<D
     };
     let mut files: Vec<&FileFact> = reading.facts.iter().filter(in_steps).collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
+    let untried = files.len().saturating_sub(PLAYED);
     files.truncate(PLAYED);
     let noticed = |answer: &RootAnswer| {
         let worse = |now: &CheckpointSummary| {
@@ -235,7 +238,7 @@ fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> Vec<D
         };
         answer.steps.len() != before.steps.len() || answer.steps.iter().any(worse)
     };
-    files
+    let rows = files
         .into_iter()
         .map(|fact| DamageRow {
             file: fact.path.to_string(),
@@ -243,7 +246,8 @@ fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> Vec<D
             cut: cut(reading, root, fact)
                 .is_some_and(|report| noticed(&reading.damaged(&fact.path, Some(report)).answer())),
         })
-        .collect()
+        .collect();
+    (rows, untried)
 }
 
 /// The report of the first half of a file; `None` if no part reads it.

@@ -148,7 +148,7 @@ fn kind_of(dir: &Utf8Path, names: &[String], owner: StepFamily) -> CheckpointDir
         .parent()
         .and_then(Utf8Path::file_name)
         .is_some_and(|n| n.starts_with(prefix));
-    match set::recognise(names.iter().map(String::as_str)) {
+    match set::recognize(names.iter().map(String::as_str)) {
         _ if names
             .iter()
             .any(|n| registry::of_step_name(n).is_some_and(|(_, p)| p == prefix)) =>

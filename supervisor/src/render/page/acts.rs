@@ -129,7 +129,9 @@ pub fn stop(s: &StatusView, kind: StopKind, key: &str) -> String {
                 "Lost: the training of " (count(step - proven, "step")) ", " (proven + 1) " to " (step) ". "
                 @if s.mark.is_some() { "The run resumes from step " (proven) "." } @else { "No step is proven: it would start from the beginning." }
             }
-        } @else { p { "The run resumes from step " (proven) "." } }
+        } @else if s.mark.is_some() {
+            p { "The run resumes from step " (proven) "." }
+        } @else { p { "No step is proven: the run would start from the beginning." } }
         form.act method="post" action={ "/run/" (s.run) "/act/" (kind.verb()) } {
             (hidden(key))
             button.danger { (kind.title()) }

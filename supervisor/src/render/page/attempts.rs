@@ -70,7 +70,6 @@ pub(super) fn workers(run: &str, s: &AttemptStory, started: usize) -> Markup {
 
 /// What was seen and decided; steps that were proven or deleted as planned are folded.
 fn timeline(run: &str, s: &AttemptStory) -> Markup {
-    let left = s.told.len().saturating_sub(LINES);
     let (routine, odd): (Vec<&TimelineLine>, Vec<&TimelineLine>) = s.told.iter().partition(|t| t.routine);
     let left_of_odd = odd.len().saturating_sub(LINES);
     html! {
@@ -83,7 +82,7 @@ fn timeline(run: &str, s: &AttemptStory) -> Markup {
             details id={ "routine-" (s.attempt) } {
                 summary { "Steps proven and deleted: " (count(routine.len() as u64, "line")) }
                 (told(routine.iter().copied().skip(routine.len().saturating_sub(LINES))))
-                @if left > 0 { p.soft { "All of them: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
+                @if routine.len() > LINES { p.soft { "All of them: " code { "supervise explain " (run) " --attempt " (s.attempt) } } }
             }
         }
     }

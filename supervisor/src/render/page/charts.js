@@ -4,7 +4,7 @@
   const place = document.getElementById("charts");
   if (!place || !window.uPlot) return;
   const ids = place.dataset.runs.split(" ");
-  const runs = ids.map((id) => ({ id, seen: 0, name: id, points: [], metrics: new Map() }));
+  const runs = ids.map((id) => ({ id, seen: 0, name: id, attempts: [], marks: [], live: false, points: [], metrics: new Map() }));
   const PALETTE = ["#2f6fdb", "#c2570c", "#1c8a4d", "#9b3fb5", "#b8860b", "#0e8a94", "#d1406a", "#6b7280"];
   const view = { axis: "step", log: false };
   let charts = [];
@@ -14,7 +14,7 @@
     const answer = await fetch(`/run/${run.id}/curves.json?after=${run.seen}`, { credentials: "same-origin" });
     if (!answer.ok) return;
     const data = await answer.json();
-    // What a server that was started again counts is not what was counted before.
+    // A restarted server counts from zero: read everything again.
     if (data.seen < run.seen) { run.seen = 0; run.points = []; run.metrics.clear(); return read(run); }
     Object.assign(run, { seen: data.seen, name: data.name, attempts: data.attempts, marks: data.marks, live: data.live });
     run.points.push(...data.points);
@@ -40,7 +40,7 @@
   };
   // Several runs are compared by the time since each began.
   const several = runs.length > 1;
-  const origin = (run) => (several ? run.attempts[0]?.from ?? 0 : 0);
+  const origin = (run) => (several ? run.attempts?.[0]?.from ?? 0 : 0);
   const number = (value) => (typeof value === "number" ? value : null);
   // The last value of each step, and those that a later attempt replaced. Rows: attempt, step, time, value.
   const byStep = (rows) => {

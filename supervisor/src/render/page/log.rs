@@ -9,7 +9,7 @@ const LINKS: usize = 64;
 
 /// A line, and its offset in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
+pub struct ExtractLine {
     pub at: u64,
     pub text: String,
 }
@@ -17,7 +17,7 @@ pub struct LogLine {
 /// A part of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogExtract {
-    pub lines: Vec<LogLine>,
+    pub lines: Vec<ExtractLine>,
     /// The range they come from.
     pub about: String,
     /// Offset behind the last line.

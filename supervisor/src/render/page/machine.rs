@@ -49,7 +49,7 @@ pub fn machine(v: &MachinePage<'_>) -> String {
         h2 { "GPUs" }
         @match v.gpus {
             Err(why) => p.bad { (shown(why)) },
-            Ok([]) => p.soft { "No GPU: nvidia-smi is not there, or lists none." },
+            Ok([]) => p.soft { "No GPU: nvidia-smi is not installed, or lists none." },
             Ok(gpus) => (wide("GPUs", &["GPU", "Memory", "Health", "Identity"], gpus.iter().map(|g| vec![
                 (None, html! { (g.index) }),
                 (None, memory(g)),

@@ -65,7 +65,7 @@ fn names_problems_and_output_are_text() {
         form_key: None,
     }));
     let extract = LogExtract {
-        lines: vec![LogLine {
+        lines: vec![ExtractLine {
             at: 7,
             text: EVIL.to_owned(),
         }],

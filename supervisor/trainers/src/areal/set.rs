@@ -106,7 +106,7 @@ impl SetFiles {
         for engine in self.engines() {
             let dir = names::state_dir(engine);
             let files = self.inside(&dir);
-            let found = set::recognise(files.keys().map(String::as_str));
+            let found = set::recognize(files.keys().map(String::as_str));
             let kind = found.filter(|k| *k == SetKind::MegatronDist).unwrap_or(SetKind::Dcp);
             out.push((dir, kind, files));
         }

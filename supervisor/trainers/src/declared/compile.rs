@@ -1,7 +1,7 @@
 //! Patterns and regular expressions of a declaration, compiled within bounds.
 
 use super::pattern::NamePattern;
-use super::source::{Placed, Problems, TableReader};
+use super::source::{Problems, SpannedValue, TableReader};
 use regex::{Regex, RegexBuilder};
 
 /// Memory that one regular expression may take, in bytes.
@@ -11,7 +11,7 @@ const REGEX: usize = 1 << 20;
 pub(super) fn pattern(
     t: &TableReader<'_, '_>,
     key: &str,
-    text: &Placed<String>,
+    text: &SpannedValue<String>,
     words: &[&str],
     p: &mut Problems<'_>,
 ) -> Option<NamePattern> {
@@ -25,7 +25,12 @@ pub(super) fn pattern(
 }
 
 /// Compiles a regular expression within bounds.
-pub(super) fn regex(t: &TableReader<'_, '_>, key: &str, text: &Placed<String>, p: &mut Problems<'_>) -> Option<Regex> {
+pub(super) fn regex(
+    t: &TableReader<'_, '_>,
+    key: &str,
+    text: &SpannedValue<String>,
+    p: &mut Problems<'_>,
+) -> Option<Regex> {
     let built = RegexBuilder::new(&text.value)
         .size_limit(REGEX)
         .dfa_size_limit(REGEX)

@@ -2,7 +2,7 @@
 
 use super::Declaration;
 use super::pattern::{KnownValues, NameNumbers, NamePattern};
-use super::schema::{DeclaredPart, PartFiles, PartFormat, PartNeed};
+use super::schema::{DeclaredFiles, DeclaredPart, PartFormat, PartNeed};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::{FileKind, RequiredFile, SetKind, set};
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
@@ -90,12 +90,12 @@ impl FoundPart<'_> {
 
     /// The files to inspect, relative to the step.
     pub(super) fn needs(&self) -> Vec<RequiredFile> {
-        let kind = |path: &str| match self.part.formats.first() {
-            Some(PartFormat::Torch) => FileKind::TorchZip,
-            Some(PartFormat::Safetensors) => FileKind::Safetensors,
-            Some(PartFormat::Json) => FileKind::Json,
-            Some(PartFormat::Pickle) => FileKind::Pickle,
-            Some(PartFormat::Text) => FileKind::Text,
+        let kind = |path: &str| match self.part.formats.as_slice() {
+            [PartFormat::Torch] => FileKind::TorchZip,
+            [PartFormat::Safetensors] => FileKind::Safetensors,
+            [PartFormat::Json] => FileKind::Json,
+            [PartFormat::Pickle] => FileKind::Pickle,
+            [PartFormat::Text] => FileKind::Text,
             _ => FileKind::of(path),
         };
         let files = self
@@ -142,20 +142,20 @@ fn fill<'a>(found: &mut FoundPart<'a>, entry: &'a DeclaredStepDir) {
         role: found.role,
     };
     match &found.part.files {
-        PartFiles::Itself => {
+        DeclaredFiles::Itself => {
             let own = entry.regular().filter(|(path, _)| path.is_empty());
             found.files.extend(own.map(|(path, _)| PartFile {
                 path,
                 numbers: NameNumbers::new(),
             }));
         }
-        PartFiles::Names(names) => {
+        DeclaredFiles::Names(names) => {
             for (path, _) in entry.regular() {
                 let numbers = names.iter().find_map(|name| name.find(path, known));
                 found.files.extend(numbers.map(|numbers| PartFile { path, numbers }));
             }
         }
-        PartFiles::Sets(dirs) => {
+        DeclaredFiles::Sets(dirs) => {
             let name = |dir: &Option<NamePattern>| match dir {
                 Some(dir) => dir.fill(&NameNumbers::new(), found.role),
                 None => String::new(),
@@ -178,7 +178,7 @@ fn part_set(dir: String, part: &DeclaredPart, entry: &DeclaredStepDir) -> Option
         .regular()
         .filter_map(|(path, fact)| Some((inside(path)?, fact.size)))
         .collect();
-    let kind = set::recognise(files.keys().map(String::as_str))?;
+    let kind = set::recognize(files.keys().map(String::as_str))?;
     let fits = part.formats.iter().any(|format| match format {
         PartFormat::Dcp => kind == SetKind::Dcp,
         PartFormat::MegatronDist => kind == SetKind::MegatronDist,

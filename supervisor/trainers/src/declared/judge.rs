@@ -69,7 +69,7 @@ pub(super) fn judge(case: &DeclaredStepInput<'_>) -> JudgedStep {
         };
     }
     let parts = entry::find(case.of, entry);
-    let mut check = PartCheck {
+    let mut check = DeclaredPartCheck {
         case,
         findings: Vec::new(),
         heads: BTreeMap::new(),
@@ -80,7 +80,7 @@ pub(super) fn judge(case: &DeclaredStepInput<'_>) -> JudgedStep {
     }
     check.finish_mark();
     check.odd();
-    let PartCheck {
+    let DeclaredPartCheck {
         mut findings,
         heads,
         told,
@@ -178,7 +178,7 @@ fn resume(parts: &[FoundPart<'_>]) -> Resumability {
     }
 }
 
-struct PartCheck<'a> {
+struct DeclaredPartCheck<'a> {
     case: &'a DeclaredStepInput<'a>,
     findings: Vec<Finding>,
     heads: BTreeMap<(usize, String), BTreeSet<String>>,
@@ -186,7 +186,7 @@ struct PartCheck<'a> {
     told: Option<Step>,
 }
 
-impl PartCheck<'_> {
+impl DeclaredPartCheck<'_> {
     fn say(&mut self, role: &str, finding: Finding) {
         let mut finding = finding;
         finding.role = (!role.is_empty()).then(|| role.to_owned());

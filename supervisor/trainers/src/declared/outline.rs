@@ -1,11 +1,12 @@
 //! A declaration in words, for people who check one.
 
 use super::Declaration;
-use super::schema::{PartFiles, PartNeed, StepNames};
+use super::schema::{DeclaredFiles, PartNeed, StepNames};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use supervise_config::redact_text;
 
-/// Lines of a log that are looked at, and bytes of each.
+/// Bytes of a log line that are matched.
 const LINE: usize = 4096;
 
 /// One part of a declaration.
@@ -58,12 +59,12 @@ impl Declaration {
             name: part.name.clone(),
             roles: part.roles.iter().map(|r| r.name.clone()).collect(),
             files: match &part.files {
-                PartFiles::Names(names) => names.iter().map(|n| n.text().to_owned()).collect(),
-                PartFiles::Sets(dirs) => dirs
+                DeclaredFiles::Names(names) => names.iter().map(|n| n.text().to_owned()).collect(),
+                DeclaredFiles::Sets(dirs) => dirs
                     .iter()
                     .map(|dir| dir.as_ref().map_or(".", |d| d.text()).to_owned())
                     .collect(),
-                PartFiles::Itself => vec![".".to_owned()],
+                DeclaredFiles::Itself => vec![".".to_owned()],
             },
             need: match part.need {
                 PartNeed::Always => "always",
@@ -89,11 +90,23 @@ impl Declaration {
     /// The words that a resume from a step adds to the command.
     #[must_use]
     pub fn resume_words(&self, root: &str, dir: &str, step: u64) -> Vec<String> {
+        let path = format!("{root}/{dir}");
+        let step = step.to_string();
         let fill = |word: &String| {
-            word.replace("{path}", &format!("{root}/{dir}"))
-                .replace("{dir}", &format!("{root}/{dir}"))
-                .replace("{root}", root)
-                .replace("{step}", &step.to_string())
+            let mut out = String::new();
+            let mut rest = word.as_str();
+            // What was filled in is not looked at again: a directory may have braces in its name.
+            while let Some((before, after)) = rest.split_once('{') {
+                let (inside, left) = after.split_once('}').unwrap_or((after, ""));
+                out.push_str(before);
+                out.push_str(match inside {
+                    "root" => root,
+                    "step" => &step,
+                    _ => &path,
+                });
+                rest = left;
+            }
+            out + rest
         };
         self.resume.at.iter().chain(&self.resume.script).map(fill).collect()
     }
@@ -143,7 +156,7 @@ impl Declaration {
                 let Some(seen) = found.get_mut(&n) else { continue };
                 seen.lines += 1;
                 if seen.first.is_none() {
-                    seen.first = Some(line.to_owned());
+                    seen.first = Some(redact_text(line));
                     let step = groups.get(1).filter(|_| rule.line.has_step);
                     seen.step = step.and_then(|s| s.as_str().parse().ok());
                 }

@@ -6,7 +6,7 @@ use super::lines;
 use super::part;
 use super::pattern::NamePattern;
 use super::schema::{DeclaredCommand, DeclaredSteps, FinishMark, PartNeed, StepNames};
-use super::source::{DeclarationProblem, LARGEST, Placed, Problems, TableReader};
+use super::source::{DeclarationProblem, LARGEST, Problems, SpannedValue, TableReader};
 use super::start::{resume, tracker};
 use supervise_core::spec::TrainerKind;
 use toml::de::DeTable;
@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str, taken: &[String]) -> Result<Declaration, Vec<Dec
         p.add(
             0,
             "[[part]]",
-            "no part is always needed: every directory would be whole",
+            "no part is always needed: an empty directory would count as whole",
             "set need = \"always\"",
         );
     }
@@ -213,7 +213,9 @@ fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<Declared
     let names = match (dirs, in_place) {
         (Some(dirs), None) => StepNames::Dirs(dirs.iter().filter_map(|dir| step_dir(&t, dir, p)).collect()),
         (None, Some(file)) => {
-            let plain = !file.value.is_empty() && !file.value.contains(['/', '{', '*']) && file.value != "..";
+            let plain = !file.value.is_empty()
+                && !file.value.contains(['/', '{', '*'])
+                && ![".", ".."].contains(&file.value.as_str());
             if !plain {
                 t.wrong(
                     p,
@@ -279,7 +281,7 @@ fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<Declared
 /// The directory of our own records in a root.
 const OUR_DIR: &str = ".supervise";
 
-fn step_dir(t: &TableReader<'_, '_>, dir: &Placed<String>, p: &mut Problems<'_>) -> Option<NamePattern> {
+fn step_dir(t: &TableReader<'_, '_>, dir: &SpannedValue<String>, p: &mut Problems<'_>) -> Option<NamePattern> {
     let found = pattern(t, "dir", dir, &["step"], p)?;
     let fault = match () {
         () if dir.value.contains('/') => Some("a step below another directory"),

@@ -2,8 +2,8 @@
 
 use super::compile::pattern;
 use super::pattern::{KnownValues, NameNumbers, NamePattern, Placeholder};
-use super::schema::{DeclaredPart, DeclaredRole, HeldName, PartFiles, PartFormat, PartNeed, WhenMissing};
-use super::source::{Placed, Problems, TableReader};
+use super::schema::{DeclaredFiles, DeclaredPart, DeclaredRole, HeldName, PartFormat, PartNeed, WhenMissing};
+use super::source::{Problems, SpannedValue, TableReader};
 use supervise_core::checkpoint::StateKind;
 
 /// Words in braces that a file's name may use.
@@ -43,8 +43,8 @@ pub(super) fn parts(top: &mut TableReader<'_, '_>, in_place: bool, p: &mut Probl
         }
     }
     let of = |part: &DeclaredPart| match &part.files {
-        PartFiles::Names(names) => names.len() * part.roles.len().max(1),
-        PartFiles::Sets(_) | PartFiles::Itself => part.roles.len().max(1),
+        DeclaredFiles::Names(names) => names.len() * part.roles.len().max(1),
+        DeclaredFiles::Sets(_) | DeclaredFiles::Itself => part.roles.len().max(1),
     };
     let patterns: usize = out.iter().map(|(_, part)| of(part)).sum();
     if patterns > PATTERNS {
@@ -108,7 +108,7 @@ fn part(mut t: TableReader<'_, '_>, in_place: bool, p: &mut Problems<'_>) -> Opt
         );
     }
     let never_saved = kinds(&mut t, "never_saved", p);
-    let (holds, as_sibling) = holds(&mut t, p);
+    let (holds, as_sibling) = holds(&mut t, &formats, p);
     let step_key = step_key(&mut t, &formats, p);
     let imports = imports(&mut t, p);
     t.end(p);
@@ -157,7 +157,7 @@ fn files(
     in_place: bool,
     roles: &[DeclaredRole],
     p: &mut Problems<'_>,
-) -> Option<PartFiles> {
+) -> Option<DeclaredFiles> {
     let names = t.texts("files", p);
     let dirs = t.texts("dir", p);
     let (key, list) = match (names, dirs) {
@@ -165,7 +165,7 @@ fn files(
             if let Some(name) = names.iter().find(|n| n.value != ".") {
                 t.wrong(p, name.at, "files", "the step is one file", "write files = \".\"");
             }
-            return Some(PartFiles::Itself);
+            return Some(DeclaredFiles::Itself);
         }
         (Some(names), None) => ("files", names),
         (None, Some(dirs)) if !in_place => ("dir", dirs),
@@ -197,6 +197,16 @@ fn files(
             patterns.push(None);
             continue;
         }
+        if key == "dir" && name.value.contains('*') {
+            t.wrong(
+                p,
+                name.at,
+                key,
+                "a wildcard in a directory",
+                "name the directory; `{role}` may be in it",
+            );
+            continue;
+        }
         let words: &[&str] = if key == "dir" { &["role"] } else { &WORDS };
         if let Some(found) = pattern(t, key, name, words, p) {
             check_role(t, key, name, &found, roles, p);
@@ -204,15 +214,15 @@ fn files(
         }
     }
     match key {
-        "dir" => Some(PartFiles::Sets(patterns)),
-        _ => Some(PartFiles::Names(patterns.into_iter().flatten().collect())),
+        "dir" => Some(DeclaredFiles::Sets(patterns)),
+        _ => Some(DeclaredFiles::Names(patterns.into_iter().flatten().collect())),
     }
 }
 
 fn check_role(
     t: &TableReader<'_, '_>,
     key: &str,
-    name: &Placed<String>,
+    name: &SpannedValue<String>,
     found: &NamePattern,
     roles: &[DeclaredRole],
     p: &mut Problems<'_>,
@@ -230,7 +240,7 @@ fn check_role(
     }
 }
 
-fn formats(t: &mut TableReader<'_, '_>, files: Option<&PartFiles>, p: &mut Problems<'_>) -> Vec<PartFormat> {
+fn formats(t: &mut TableReader<'_, '_>, files: Option<&DeclaredFiles>, p: &mut Problems<'_>) -> Vec<PartFormat> {
     let Some(text) = t.text("format", p) else {
         t.wrong(
             p,
@@ -257,7 +267,7 @@ fn formats(t: &mut TableReader<'_, '_>, files: Option<&PartFiles>, p: &mut Probl
             }
         }
     }
-    let is_set = matches!(files, Some(PartFiles::Sets(_)));
+    let is_set = matches!(files, Some(DeclaredFiles::Sets(_)));
     if files.is_some() && out.iter().any(|f| f.is_set() != is_set) {
         let fix = match is_set {
             true => "a directory is dcp, megatron_dist or weights",
@@ -288,9 +298,24 @@ fn kinds(t: &mut TableReader<'_, '_>, key: &'static str, p: &mut Problems<'_>) -
     out
 }
 
-fn holds(t: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> (Vec<HeldName>, bool) {
+fn holds(t: &mut TableReader<'_, '_>, formats: &[PartFormat], p: &mut Problems<'_>) -> (Vec<HeldName>, bool) {
     let list = t.texts("holds", p).unwrap_or_default();
     let as_sibling = list.iter().any(|name| name.value == "sibling");
+    let is_read = |name: &SpannedValue<String>| match formats {
+        [PartFormat::Dcp] => true,
+        [PartFormat::Torch] => name.value != "sibling",
+        _ => false,
+    };
+    if let Some(name) = list.iter().find(|name| !is_read(name)) {
+        let what = format!("`{}` is not read from this format", name.value);
+        t.wrong(
+            p,
+            name.at,
+            "holds",
+            what,
+            "leave it out, or use format = \"dcp\" or \"torch\"",
+        );
+    }
     let names = list.into_iter().filter(|name| name.value != "sibling");
     let names = names.map(|name| HeldName {
         name: name.value.trim_end_matches('?').to_owned(),
@@ -346,8 +371,8 @@ fn clash(a: &DeclaredPart, b: &DeclaredPart) -> Option<String> {
     let role = |part: &DeclaredPart| part.roles.first().map_or_else(String::new, |r| r.name.clone());
     let numbers: NameNumbers = Placeholder::ALL.into_iter().map(|place| (place, 1)).collect();
     match (&a.files, &b.files) {
-        (PartFiles::Itself, PartFiles::Itself) => Some("the file".to_owned()),
-        (PartFiles::Names(of_a), PartFiles::Names(of_b)) => {
+        (DeclaredFiles::Itself, DeclaredFiles::Itself) => Some("the file".to_owned()),
+        (DeclaredFiles::Names(of_a), DeclaredFiles::Names(of_b)) => {
             let takes = |x: &NamePattern, y: &NamePattern, role: &str| {
                 let name = x.fill(&numbers, role);
                 let known = KnownValues { step: Some(1), role };
@@ -358,7 +383,7 @@ fn clash(a: &DeclaredPart, b: &DeclaredPart) -> Option<String> {
                 .into_iter()
                 .find_map(|(x, y)| takes(x, y, &role(a)).or_else(|| takes(y, x, &role(b))))
         }
-        (PartFiles::Sets(of_a), PartFiles::Sets(of_b)) => {
+        (DeclaredFiles::Sets(of_a), DeclaredFiles::Sets(of_b)) => {
             let text = |dir: &Option<NamePattern>| dir.as_ref().map_or(".", NamePattern::text).to_owned();
             let same = of_a.iter().find(|x| of_b.contains(x));
             same.map(text)

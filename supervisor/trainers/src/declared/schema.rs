@@ -29,7 +29,7 @@ pub(super) struct DeclaredRole {
 }
 
 #[derive(Debug)]
-pub(super) enum PartFiles {
+pub(super) enum DeclaredFiles {
     Names(Vec<NamePattern>),
     /// Directories whose files are a set; `None` is the step itself.
     Sets(Vec<Option<NamePattern>>),
@@ -92,8 +92,8 @@ impl WhenMissing {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Crash => "a resume would fail",
-            Self::Silent => "a resume would begin it again and say nothing",
-            Self::SilentFresh => "a resume would begin at step 0 and say nothing",
+            Self::Silent => "a resume would silently reset this state",
+            Self::SilentFresh => "a resume would silently start at step 0",
             Self::Skip => "a resume would take an older step and say nothing",
             Self::ExitsZero => "a resume would end with exit code 0",
         }
@@ -110,7 +110,7 @@ pub(super) struct HeldName {
 pub(super) struct DeclaredPart {
     pub(super) name: String,
     pub(super) roles: Vec<DeclaredRole>,
-    pub(super) files: PartFiles,
+    pub(super) files: DeclaredFiles,
     pub(super) formats: Vec<PartFormat>,
     pub(super) need: PartNeed,
     pub(super) missing: WhenMissing,

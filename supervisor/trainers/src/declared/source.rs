@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
+use supervise_config::edit_distance;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Largest declaration, in bytes.
 pub const LARGEST: usize = 256 << 10;
-/// Mistakes that are listed.
+/// Mistakes that are looked for, and those that are listed.
+const FOUND: usize = 1000;
 const PROBLEMS: usize = 50;
 /// Entries of one list.
 const ENTRIES: usize = 64;
@@ -42,6 +44,9 @@ impl<'t> Problems<'t> {
     }
 
     pub(super) fn add(&mut self, at: usize, key: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
+        if self.list.len() >= FOUND {
+            return;
+        }
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         let shown = |text: String| {
             text.chars()
@@ -71,7 +76,7 @@ impl<'t> Problems<'t> {
 
 /// A value with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Placed<T> {
+pub(super) struct SpannedValue<T> {
     pub(super) at: usize,
     pub(super) value: T,
 }
@@ -144,7 +149,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
         );
     }
 
-    pub(super) fn text(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<Placed<String>> {
+    pub(super) fn text(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<SpannedValue<String>> {
         let value = self.value(key)?;
         match value.get_ref().as_str() {
             Some(text) => Some(placed(value.span(), text.to_owned())),
@@ -156,7 +161,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
     }
 
     /// A text or a list of texts.
-    pub(super) fn texts(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<Vec<Placed<String>>> {
+    pub(super) fn texts(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<Vec<SpannedValue<String>>> {
         let value = self.value(key)?;
         if let Some(text) = value.get_ref().as_str() {
             return Some(vec![placed(value.span(), text.to_owned())]);
@@ -180,7 +185,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
         Some(out)
     }
 
-    pub(super) fn integer(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<Placed<i64>> {
+    pub(super) fn integer(&mut self, key: &'static str, p: &mut Problems<'_>) -> Option<SpannedValue<i64>> {
         let value = self.value(key)?;
         let number = value.get_ref().as_integer();
         let number = number.and_then(|n| i64::from_str_radix(n.as_str(), n.radix()).ok());
@@ -293,8 +298,8 @@ impl<'t, 'i> TableReader<'t, 'i> {
     }
 }
 
-fn placed<T>(span: Range<usize>, value: T) -> Placed<T> {
-    Placed { at: span.start, value }
+fn placed<T>(span: Range<usize>, value: T) -> SpannedValue<T> {
+    SpannedValue { at: span.start, value }
 }
 
 /// The known word that a person probably meant.
@@ -303,28 +308,13 @@ pub(super) fn nearest<'w>(word: &str, known: &[&'w str]) -> Option<&'w str> {
     let close = |other: &&&str| {
         let starts =
             other.len() > 2 && (word.starts_with(**other) || other.starts_with(word.as_str()) && word.len() > 2);
-        starts || distance(&word, other) <= 1 + other.len() / 5
+        starts || edit_distance(&word, other) <= 1 + other.len() / 5
     };
     known
         .iter()
         .filter(close)
-        .min_by_key(|other| distance(&word, other))
+        .min_by_key(|other| edit_distance(&word, other))
         .copied()
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (corner + usize::from(x != *y)).min(above + 1).min(row[j] + 1);
-            corner = above;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

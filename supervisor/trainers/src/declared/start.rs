@@ -2,7 +2,7 @@
 
 use super::compile::pattern;
 use super::schema::{DeclaredResume, DeclaredTracker, TrackerFallback};
-use super::source::{Placed, Problems, TableReader};
+use super::source::{Problems, SpannedValue, TableReader};
 
 /// Words that resume arguments may use.
 const RESUME_WORDS: [&str; 4] = ["root", "dir", "path", "step"];
@@ -14,10 +14,9 @@ pub(super) fn tracker(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Op
     }
     t.later(&["ahead", "retention"], p);
     let file = t.text("file", p);
-    if file
-        .as_ref()
-        .is_none_or(|f| f.value.is_empty() || f.value.contains(['/', '{', '*']) || f.value == "..")
-    {
+    if file.as_ref().is_none_or(|f| {
+        f.value.is_empty() || f.value.contains(['/', '{', '*']) || [".", ".."].contains(&f.value.as_str())
+    }) {
         let at = file.as_ref().map_or(t.at, |f| f.at);
         t.wrong(
             p,
@@ -132,7 +131,7 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
     }
 }
 
-fn placeholders(t: &TableReader<'_, '_>, key: &str, word: &Placed<String>, p: &mut Problems<'_>) {
+fn placeholders(t: &TableReader<'_, '_>, key: &str, word: &SpannedValue<String>, p: &mut Problems<'_>) {
     let mut rest = word.value.as_str();
     while let Some((_, after)) = rest.split_once('{') {
         let (inside, left) = after.split_once('}').unwrap_or((after, ""));

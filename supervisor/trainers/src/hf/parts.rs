@@ -114,7 +114,7 @@ impl HfStepParts {
     }
 
     fn weights(&mut self, files: &StepListing<'_>, dirs: &BTreeSet<&str>) {
-        let is_set = |(name, _): (&str, u64)| set::recognise(std::iter::once(name)) == Some(SetKind::Weights);
+        let is_set = |(name, _): (&str, u64)| set::recognize(std::iter::once(name)) == Some(SetKind::Weights);
         if files.in_dir("").any(is_set) {
             self.group(StatePart::Weights).add_set("", SetKind::Weights, files);
         }

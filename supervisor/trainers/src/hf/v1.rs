@@ -54,7 +54,7 @@ pub(crate) fn sort(files: &StepListing<'_>) -> (BTreeMap<StatePart, PartFiles>, 
             .or_default()
             .add(names::SCHEDULE, FileKind::TorchZip);
     }
-    let kind = set::recognise(files.in_dir(MODEL).map(|(name, _)| name));
+    let kind = set::recognize(files.in_dir(MODEL).map(|(name, _)| name));
     if let Some(kind @ (SetKind::Dcp | SetKind::Weights)) = kind {
         groups
             .entry(StatePart::Weights)
@@ -66,7 +66,7 @@ pub(crate) fn sort(files: &StepListing<'_>) -> (BTreeMap<StatePart, PartFiles>, 
             .entry(StatePart::Optimizer)
             .or_default()
             .add(STATE_DICT, FileKind::TorchZip);
-    } else if set::recognise(files.in_dir(OPTIMIZER).map(|(name, _)| name)) == Some(SetKind::Dcp) {
+    } else if set::recognize(files.in_dir(OPTIMIZER).map(|(name, _)| name)) == Some(SetKind::Dcp) {
         groups
             .entry(StatePart::Optimizer)
             .or_default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use supervise_core::checkpoint::{CkptId, Depth, EntryKind, FileFact, Resumability, StateKind, Verdict};
 use supervise_core::event::TrackerState;
 use supervise_trainers::StepTracker;
-use supervise_trainers::declared::{preset, presets, recognise};
+use supervise_trainers::declared::{preset, presets, recognize};
 
 const POLICY: &[&str] = &["policy"];
 const BOTH: &[&str] = &["policy", "critic"];
@@ -194,7 +194,7 @@ fn a_file_that_is_overwritten_is_one_step() {
 #[test]
 fn a_trainer_is_recognized_by_tracker_and_parts_never_by_names_of_steps() {
     let found = |root: &Root| -> Vec<String> {
-        let all = recognise(presets().iter(), &root.facts());
+        let all = recognize(presets().iter(), &root.facts());
         all.iter()
             .map(|m| format!("{} by {}", m.declaration.name(), m.by))
             .collect()

@@ -18,7 +18,7 @@ const NEAR: u64 = 3;
 
 /// What a run printed up to its last failure, and the place after it where the next one may begin.
 #[derive(Debug, Default, Clone)]
-pub(in crate::diagnosis) struct Restart {
+pub(in crate::diagnosis) struct RestartDetector {
     armed_at: u64,
     time: Option<u64>,
     step: Option<u64>,
@@ -30,7 +30,7 @@ pub(in crate::diagnosis) struct Restart {
     fresh: BTreeSet<ProcessName>,
 }
 
-impl Restart {
+impl RestartDetector {
     /// Remembers the step, the times and the processes before a failure, given the pieces of the log before it, last piece first.
     pub(in crate::diagnosis) fn arm(&mut self, patterns: &Patterns, line: u64, step: Option<u64>, before: &[&[u8]]) {
         (self.left, self.step) = (LINES, step);

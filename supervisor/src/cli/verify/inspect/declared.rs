@@ -70,7 +70,10 @@ pub(super) fn judge(
         }
     }
     view.steps.reverse();
-    view.remarks = tracker.remarks();
+    // For one step, only the steps near it were read.
+    if only.is_none() {
+        view.remarks = tracker.remarks();
+    }
     if view.steps.is_empty() {
         view.verdict = Verdict::Unknown;
         view.remarks.push(format!("no step of {} is here", declaration.title()));
@@ -90,10 +93,10 @@ fn facts_of(root: &Utf8Path, only: Option<&CkptId>, tracker: &DeclaredStepTracke
     let own = number(only.0.as_str());
     let entries = root.read_dir_utf8().into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|e| e.file_name().to_owned()).collect();
-    names.retain(|name| tracker.is_step_name(name));
+    names.retain(|name| tracker.is_step_name(name) && name.as_str() != only.0.as_str());
     names.sort_by_key(|name| (number(name).abs_diff(own), name.clone()));
     let mut out = Vec::new();
-    for name in names.into_iter().take(BESIDE + 1).chain([only.0.to_string()]) {
+    for name in names.into_iter().take(BESIDE).chain([only.0.to_string()]) {
         let name = Utf8PathBuf::from(name);
         let Ok(meta) = fs::symlink_metadata(root.join(&name)) else {
             continue;

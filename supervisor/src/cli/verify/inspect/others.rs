@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
 use supervise_host::io_worker::{fact_of, walk};
-use supervise_trainers::declared::{Declaration, DeclaredMatch, presets, recognise};
+use supervise_trainers::declared::{Declaration, DeclaredMatch, presets, recognize};
 use supervise_trainers::other_trainers::looks_like;
 use supervise_trainers::{ExpectedLayout, StepTracker, registry};
 
@@ -40,9 +40,9 @@ pub(super) fn claim(
     let broken: Vec<String> = broken.collect();
     let all: Vec<&Arc<Declaration>> = user.read.iter().map(|(_, d)| d).chain(presets()).collect();
     let (root, facts) = around(dir, &all);
-    let own = recognise(user.read.iter().map(|(_, d)| d), &facts);
+    let own = recognize(user.read.iter().map(|(_, d)| d), &facts);
     let fitting = match own.is_empty() {
-        true => recognise(presets().iter(), &facts),
+        true => recognize(presets().iter(), &facts),
         false => own,
     };
     match fitting.as_slice() {
@@ -118,7 +118,7 @@ fn neutral(facts: &[FileFact], guessed: bool, nobody: bool, view: PathView) -> P
 fn around(dir: &Utf8Path, all: &[&Arc<Declaration>]) -> (Utf8PathBuf, Vec<FileFact>) {
     let mut facts = Vec::new();
     let _ = walk(dir, Utf8Path::new(""), &mut facts);
-    let fits = !recognise(all.iter().copied(), &facts).is_empty();
+    let fits = !recognize(all.iter().copied(), &facts).is_empty();
     let (Some(parent), Some(name), false) = (dir.parent(), dir.file_name(), fits) else {
         return (dir.to_owned(), facts);
     };
@@ -134,7 +134,7 @@ fn around(dir: &Utf8Path, all: &[&Arc<Declaration>]) -> (Utf8PathBuf, Vec<FileFa
             above.push(fact);
         }
     }
-    match recognise(all.iter().copied(), &above).is_empty() {
+    match recognize(all.iter().copied(), &above).is_empty() {
         true => (dir.to_owned(), facts),
         false => (parent.to_owned(), above),
     }

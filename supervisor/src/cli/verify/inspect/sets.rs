@@ -49,7 +49,7 @@ pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'
     }
     let mut view = PathView::new(named, "directory", Verdict::Whole);
     for (place, names) in places {
-        if let Some(kind) = set::recognise(names.iter().copied()) {
+        if let Some(kind) = set::recognize(names.iter().copied()) {
             judge(dir, place, kind, &facts, look, &mut view);
         }
     }

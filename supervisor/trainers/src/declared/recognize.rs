@@ -15,7 +15,7 @@ pub struct DeclaredMatch {
 }
 
 /// The declarations that fit a checkpoint root, the most certain first. `facts`: its entries and all files below them.
-pub fn recognise<'a>(among: impl Iterator<Item = &'a Arc<Declaration>>, facts: &[FileFact]) -> Vec<DeclaredMatch> {
+pub fn recognize<'a>(among: impl Iterator<Item = &'a Arc<Declaration>>, facts: &[FileFact]) -> Vec<DeclaredMatch> {
     let mut out: Vec<DeclaredMatch> = among.filter_map(|d| fit(d, facts)).collect();
     out.sort_by_key(|found| !found.by_tracker);
     out
@@ -46,7 +46,7 @@ fn fit(declaration: &Arc<Declaration>, facts: &[FileFact]) -> Option<DeclaredMat
     })
 }
 
-/// Returns true if a word matches a pattern in which `*` stands for anything.
+/// Returns true if a word matches a pattern in which `*` matches any characters.
 #[must_use]
 pub fn fits_word(pattern: &str, word: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
