@@ -88,6 +88,11 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
         return known(look(&listed.run, Some(&listed.run_dir)), name);
     }
     if path_access::exists(path) && !path_access::is_dir(path) {
+        // A plain run has the name of its command.
+        if let Some(listed) = by_name(name) {
+            let listed = listed?;
+            return known(look(&listed.run, Some(&listed.run_dir)), name);
+        }
         return Err(CliError::usage(format!(
             "{name}: expected a run, found a file that no run was started with"
         ))
@@ -236,6 +241,14 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     {
         match peek(&dir) {
             Ok(loaded) => {
+                if let Some(root) = loaded.spec.as_ref().and_then(|s| s.root.as_ref())
+                    && loaded.copied
+                {
+                    return Err(CliError::usage(format!(
+                        "{name}: this is a copy of {root}, with the journal of the run there; no run was started with the copy"
+                    ))
+                    .hint(format!("name {root} for the run; `supervise checkpoints` and `supervise verify` read a copy")));
+                }
                 if let Some(spec) = &loaded.spec {
                     let run = spec.run.clone();
                     return Ok(joined(&run, &dir, Ok(loaded)));

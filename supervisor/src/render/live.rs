@@ -67,12 +67,13 @@ fn whole_seconds(ms: Ms) -> Ms {
 }
 
 fn save_words(s: &RunState, spec: &RunSpec, report: &ProgressReport) -> Option<String> {
-    let step = s.live()?.training.step?;
-    let per_step = report
-        .step_ms
-        .filter(|_| s.mode == RunMode::Running && !report.is_late())?;
+    let step = s
+        .live()
+        .filter(|_| s.mode == RunMode::Running && !report.is_late())?
+        .training
+        .step?;
     let save = next_save(&spec.cadence, step, report.planned.map(Step))?;
-    let all = per_step.0.saturating_mul(save.0 - step.0);
+    let all = report.step_ms.unwrap_or_default().0.saturating_mul(save.0 - step.0);
     let left = all.saturating_sub(report.since_ms.unwrap_or_default().0) / 1000;
     // A step slower than usual delays the save by an unknown time.
     Some(match left {

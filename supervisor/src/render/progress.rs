@@ -299,7 +299,8 @@ fn eta(a: &Attempt, planned: u64, ledger: &TimeLedger, clock: &ProgressClock, no
         .sum();
     let all = u128::from(spent) * u128::from(left) / u128::from(steps);
     let since = clock.tick.since(a.training.last_progress).0;
-    let more = u64::try_from(all).unwrap_or(u64::MAX).saturating_sub(since);
+    // Past the predicted end, nothing is known of the real one.
+    let more = u64::try_from(all).unwrap_or(u64::MAX).checked_sub(since)?;
     Some(WallMs(now.0.saturating_add(i64::try_from(more).unwrap_or(i64::MAX))))
 }
 

@@ -194,7 +194,7 @@ fn a_check_plays_every_damage() {
             "fresh start: trainer.resume_mode=none",
             "line resumed: 1 times, step 4",
             "line end: never",
-            "not missed if it is gone: ",
+            "not noticed if missing: ",
         ],
     );
     let json = world.run(&["trainer", "check", "skyrl", "out", "--json"]).json();

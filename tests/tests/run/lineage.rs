@@ -130,6 +130,22 @@ fn a_copied_root_begins_a_new_run_at_its_newest_step() {
     let before = snapshot(&original);
     let copy = scene.path("copy/checkpoints");
     copy_tree(&original, &copy).unwrap();
+    // Before a run begins there, no command may reach the run of the original.
+    let place = copy.to_str().unwrap();
+    fs::remove_dir_all(copy.join("global_step_6")).unwrap();
+    for command in [
+        &["status", place][..],
+        &["stop", place],
+        &["rollback", place, "--to", "4"],
+        &["forget", place],
+    ] {
+        scene
+            .ask(command)
+            .expect(64)
+            .says(&format!("this is a copy of {}", original.display()));
+    }
+    let listed = scene.ask(&["checkpoints", place]).expect(0).text.clone();
+    assert!(listed.contains(place) && !listed.contains("global_step_6"), "{listed}");
     scene.set_root(&copy);
     scene.go();
     let config = scene.write_config();

@@ -341,6 +341,10 @@ impl RunState {
                 keep(&mut self.progress.before, &a.training.numbers);
                 self.progress.reached = self.progress.reached.max(a.training.step.filter(|_| !a.end.apart));
             }
+            // What is trained again ends anew, and is checked at its end.
+            if self.progress.finished > Some(order.from.step()) {
+                self.progress.finished = None;
+            }
             let mark_before = self.progress.mark;
             let mut attempt = Attempt::begin(order, self.term, self.now, mark_before);
             attempt.launch.save_every = self.interval_of(&order.from);

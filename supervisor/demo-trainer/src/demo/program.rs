@@ -1,6 +1,8 @@
 //! The demo trainer as a program: one rank of a gang.
 //!
-//!     --config demo.yaml [key=value | +key=value | ++key=value | ~key]…
+//! ```text
+//! --config demo.yaml [key=value | +key=value | ++key=value | ~key]…
+//! ```
 
 use std::io::Write as _;
 

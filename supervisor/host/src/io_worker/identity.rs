@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::ActError;
 use supervise_core::id::RunId;
+use supervise_core::spec::RunSpec;
 
 /// Our directory under a checkpoint root.
 pub const RUN_DIR_NAME: &str = super::edit::OURS;
@@ -80,6 +81,23 @@ pub(super) fn whose(id: &RunIdentity) -> io::Result<DirOwnership> {
         },
         false => DirOwnership::Copied { of: known.root },
     })
+}
+
+/// Returns true if a run directory came with a copy of the run's checkpoint root, which is now elsewhere.
+pub(super) fn is_in_a_copy(run_dir: &Utf8Path, spec: &RunSpec) -> bool {
+    let (Some(root), Some(place)) = (&spec.root, run_dir.parent()) else {
+        return false;
+    };
+    let is_beside = run_dir.file_name() == Some(RUN_DIR_NAME) && spec.run_dir == root.join(RUN_DIR_NAME);
+    let known = read_small(&run_dir.join("run.id"), SMALL)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<RunFile>(&text).ok());
+    let (Some(known), Ok(here), true) = (known, fs::metadata(place), is_beside) else {
+        return false;
+    };
+    let is_elsewhere = place.canonicalize_utf8().is_ok_and(|place| place != *root);
+    // Another mount of the same directory has its inode, but may have another device number.
+    is_elsewhere && known.ino != 0 && known.ino != here.ino()
 }
 
 /// A note about a run directory that was copied with its root: the next run does not continue its journal.

@@ -59,8 +59,12 @@ impl TermOnDisk {
             IoQuestion::Peek { run_dir } => {
                 let before = self.peeked.take().filter(|(dir, _)| *dir == run_dir);
                 let folded = before.map(|(_, folded)| folded).unwrap_or_default();
-                let (loaded, folded) = go_on(&run_dir, folded, &mut getting_on(self.asked))
+                let (mut loaded, folded) = go_on(&run_dir, folded, &mut getting_on(self.asked))
                     .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e))?;
+                loaded.copied = loaded
+                    .spec
+                    .as_ref()
+                    .is_some_and(|spec| identity::is_in_a_copy(&run_dir, spec));
                 self.peeked = Some((run_dir, folded));
                 Ok(IoAnswer::Loaded(Box::new(loaded)))
             }

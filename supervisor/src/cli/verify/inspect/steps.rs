@@ -84,6 +84,8 @@ pub(super) fn judge(
         view.verdict = Verdict::Unknown;
         view.remarks
             .push("there is no step in it that is known here".to_owned());
+    } else if view.steps.iter().all(|s| s.husk) {
+        view.verdict = view.verdict.worst(Verdict::Incomplete);
     }
     Ok(view)
 }
@@ -206,7 +208,8 @@ pub(super) fn step(
     if kind == CheckpointDirKind::Role {
         as_role(&mut summary);
     }
-    if !summary.husk {
+    // Beside other steps, it is what the trainer's retention left.
+    if !(summary.husk && kind == CheckpointDirKind::Root) {
         view.verdict = view.verdict.worst(summary.verdict);
     }
     view.steps.push(summary);
