@@ -51,7 +51,7 @@ fn a_whole_part_or_role_that_is_missing_is_noticed() {
         (
             "global_step_4/data.pt",
             "part_missing",
-            "begin it again and say nothing",
+            "would silently reset this state",
         ),
         (
             "global_step_4/policy/model_world_size_2_rank_1.pt",
