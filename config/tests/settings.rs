@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use regex::Regex;
 use supervise_config::settings::{
-    self, CgroupChoice, DegradedResume, EventChoice, GpuChoice, HardLimit, SettingSources,
+    self, CgroupChoice, DegradedResume, EventChoice, GpuChoice, HardLimitChoice, SettingSources,
 };
 use supervise_config::{ConfigError, ErrorKind, Settings, parse_trainer_yaml};
 
@@ -87,8 +87,8 @@ fn later_sources_win_and_every_value_knows_its_origin() {
 fn a_pattern_of_progress_has_one_group_and_a_hard_limit_may_be_a_word() {
     let settings = from_file("progress: 'iter (\\d+)'\nstall: {hard: 2h}\n").unwrap();
     assert_eq!(settings.progress.as_deref(), Some(r"iter (\d+)"));
-    assert_eq!(settings.stall.hard, HardLimit::After(Duration::from_secs(7200)));
-    let words = [("auto", HardLimit::Auto), ("never", HardLimit::Never)];
+    assert_eq!(settings.stall.hard, HardLimitChoice::After(Duration::from_secs(7200)));
+    let words = [("auto", HardLimitChoice::Auto), ("never", HardLimitChoice::Never)];
     for (word, limit) in words {
         assert_eq!(
             from_file(&format!("stall: {{hard: {word}}}\n")).unwrap().stall.hard,

@@ -33,7 +33,7 @@ settings! {
         /// and `lookalikes` before anything starts.
         rules: Vec<UserRule> = "[]";
         /// The steps between the resume point and the failure are trained twice: compare the metrics printed for them.
-        resume_check: ResumeCheck = "report";
+        resume_check: ResumeCheckChoice = "report";
         /// Waiting before a new attempt.
         backoff: Backoff;
         /// How long things may take once they have to stop.
@@ -202,7 +202,7 @@ settings! {
         /// end.
         /// - `auto`: the larger of 60 minutes and 20 times the longest time between two steps
         /// - `never`: ranks that spin forever are left alone, unless other signs show a stall
-        hard: HardLimit = "auto";
+        hard: HardLimitChoice = "auto";
     }
 
     /// The workers' output.
@@ -309,7 +309,7 @@ choices! {
     }
 
     /// What to do if a relaunch prints different metrics than the attempt before it.
-    enum ResumeCheck {
+    enum ResumeCheckChoice {
         /// report it
         Report = "report",
         /// the run ends with exit code 3
@@ -445,7 +445,7 @@ pub struct UserRule {
 
 /// The time without progress that decides alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HardLimit {
+pub enum HardLimitChoice {
     /// From the run's own step times.
     Auto,
     /// No limit.
@@ -453,11 +453,11 @@ pub enum HardLimit {
     After(Duration),
 }
 
-impl SettingType for HardLimit {
+impl SettingType for HardLimitChoice {
     const KIND: SettingKind = SettingKind::Limit;
 }
 
-impl<'de> Deserialize<'de> for HardLimit {
+impl<'de> Deserialize<'de> for HardLimitChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The schema lets two words and durations through; the layer writes durations as milliseconds.
         match String::deserialize(deserializer)?.as_str() {

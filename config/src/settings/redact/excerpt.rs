@@ -3,11 +3,11 @@
 use super::LineRedactor;
 use super::names::{Sense, sense};
 
-/// The most lines of a private key, which may have begun above.
+/// How many lines above are searched for the start of a private key.
 const ABOVE: usize = 400;
 
-/// The line with this number, counted from one; `None` if it may hold a secret: by itself, by a key above it, or because it goes on
-/// with a value whose key is not in it.
+/// Returns a line by its number, which starts at 1. Returns `None` if the line may hold a secret: it looks like one, a key
+/// above it names one, or it continues a value that began on an earlier line.
 #[must_use]
 pub fn line_without_secret(text: &str, number: usize) -> Option<&str> {
     let lines: Vec<&str> = text.lines().take(number).collect();

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::prepare::request::PrepareRequest;
-use supervise_config::settings::{HardLimit, Settings};
+use supervise_config::settings::{HardLimitChoice, Settings};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
 
@@ -72,7 +72,7 @@ pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
 
 /// Limits that the user disabled.
 fn never(settings: &Settings) -> Vec<String> {
-    let is_off = settings.stall.hard == HardLimit::Never;
+    let is_off = settings.stall.hard == HardLimitChoice::Never;
     let note = "stall.hard is never: an attempt whose processes compute without getting on may run for ever";
     is_off.then(|| note.to_owned()).into_iter().collect()
 }

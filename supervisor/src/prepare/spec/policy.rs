@@ -5,8 +5,8 @@ use crate::prepare::request::PrepareRequest;
 use std::time::Duration;
 use supervise_config::interpolation::InterpolationResolver;
 use supervise_config::settings::{
-    AcceptAhead as AcceptAheadChoice, DegradedResume, GpuChoice, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
-    ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
+    AcceptAhead as AcceptAheadChoice, DegradedResume, GpuChoice, HardLimitChoice, LauncherChoice, PolicyChoice,
+    ProofDepth, RestartChoice, ResumeCheckChoice, Settings,
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
@@ -96,9 +96,9 @@ fn of_settings(s: &Settings) -> Policy {
             minimum: ms(s.stall.minimum),
             save: ms(s.stall.save),
             hard: match s.stall.hard {
-                HardChoice::Auto => HardLimit::Auto,
-                HardChoice::Never => HardLimit::Never,
-                HardChoice::After(limit) => HardLimit::After(ms(limit)),
+                HardLimitChoice::Auto => HardLimit::Auto,
+                HardLimitChoice::Never => HardLimit::Never,
+                HardLimitChoice::After(limit) => HardLimit::After(ms(limit)),
             },
             progress: s.progress.clone(),
         },
