@@ -11,7 +11,7 @@ use clap::Subcommand;
 use supervise_trainers::declared::presets;
 
 pub(super) const EXAMPLES: &str = "  supervise trainer list
-  supervise trainer show skyrl > supervise.trainers/mine.toml
+  mkdir -p supervise.trainers && supervise trainer show skyrl > supervise.trainers/mine.toml
   supervise trainer check supervise.trainers/mine.toml /ckpt/my-run
   supervise trainer check skyrl /ckpt/my-run --log train.log --json
 ";

@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::path_access;
 use crate::render::shown_command;
+use crate::render::words::shell_word;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -26,7 +27,10 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
             () if !path_access::is_program(&path) => Err(CliError::config(format!(
                 "the command `{program}` cannot be executed: {path} is no executable file"
             ))
-            .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
+            .hint(format!(
+                "chmod +x {}, or name its interpreter in front of it",
+                shell_word(path.as_str())
+            ))),
             () => Ok(path),
         };
     }

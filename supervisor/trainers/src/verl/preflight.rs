@@ -37,7 +37,7 @@ fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding>
         return None;
     }
     let detail = if saves {
-        "verl can save before its machine is taken away, and when that is is not known: set `deadline`".to_owned()
+        "verl can save before its machine is taken away, but nothing says when that is: set `deadline`".to_owned()
     } else {
         let which = if sft { "the SFT trainer" } else { "this trainer" };
         let save_freq = match spec.cadence.every {
