@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// A PPO configuration that is right, for a command that exists.
-const PPO: &str = "\
+pub(crate) const PPO: &str = "\
 algorithm:
   adv_estimator: grpo
 trainer:

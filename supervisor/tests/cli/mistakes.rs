@@ -1,22 +1,9 @@
 //! Typical mistakes at the keyboard, and what the program says about each: `tests/mistakes.md`. `UPDATE_GOLDEN=1` writes it.
 
+use crate::bad_input::PPO;
 use crate::docs::top;
 use crate::world::{World, copy_fixture};
 use std::fs;
-
-/// A PPO configuration that is right, for a command that exists.
-const PPO: &str = "\
-algorithm:
-  adv_estimator: grpo
-trainer:
-  default_local_dir: ckpt
-  total_training_steps: 10
-  save_freq: 2
-  n_gpus_per_node: 2
-supervisor:
-  trainer: verl
-  command: [/bin/true, '{overrides}']
-";
 
 /// A mistake: its title, the file `ppo.yaml`, and what was typed.
 struct Mistake {
