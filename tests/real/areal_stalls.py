@@ -23,7 +23,7 @@ import areal_ppo
 import areal_stage as stage
 from areal_bench import HERE
 from own_network import own_network
-from recovery import FULL
+from recovery import FULL, places_named
 
 STEPS = 16
 PPO_STEPS = 90  # a multiple of what is saved
@@ -50,7 +50,7 @@ def sft(b):
     # The place of each is in the evidence.
     places = [(1, "strike"), (0, "spin")][:len(told)]
     for texts, (rank, place) in zip(evidence(b, case.root), places, strict=True):
-        assert texts[0].startswith(f"worker {rank} ") and f"stands in {place} (" in texts[0] and "fault_hooks.py:" in texts[0], texts
+        places_named(texts, rank, place)
 
 
 class PpoCase(areal_bench.Case):

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from own_network import own_network
-from recovery import FULL
+from recovery import FULL, places_named
 
 HERE = Path(__file__).resolve().parent
 STEPS, PACE, BATCH = 57, 1, 256
@@ -65,7 +65,7 @@ def one(name, programs, work, wanted):
     hung = [s for s in stories if (s.get("diagnosis") or {}).get("class") == "hang.step"]
     assert len(hung) == 1 and len(stories) == 2, stories
     stands = [p["text"] for p in hung[0]["account"]["evidence"]]
-    assert any(text.startswith("worker 1 ") and f"stands in {place} (" in text for text in stands), stands
+    places_named(stands, 1, place)
     got = [w for log in logs for w in weights(log.read_text(errors="replace"))]
     assert got == [wanted], (got, wanted)
     print(f"{hung[0]['account']['at'] / 1000 - began:.0f} s from the fault to the end of the attempt")

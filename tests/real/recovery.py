@@ -138,6 +138,19 @@ def attempts(status):
     return 0
 
 
+def places_named(texts, rank, place):
+    """The ranks of a hang, as `explain` names them: each says what is true of it, and with FULL=1 the guilty one is among them.
+
+    On a starved machine a rank may not answer in the time that it has.
+    """
+    assert texts, "no rank is named"
+    guilty = [text for text in texts if text.startswith(f"worker {rank} ")]
+    assert all(f"stands in {place} (" in text and "fault_hooks.py:" in text for text in guilty), texts
+    assert guilty or not FULL, texts
+    others = [text for text in texts if text not in guilty]
+    assert not any(f"stands in {place} (" in text for text in others), texts
+
+
 def nothing_left(folder):
     """No process whose command line names this case's folder."""
     left = []

@@ -88,7 +88,7 @@ fn the_command_keeps_what_it_is_to_keep() {
 #[test]
 fn the_command_fails_if_the_broken_run_does_not_recover() {
     let (mut scene, tmp) = with_tmp();
-    scene.env("SUPERVISE_RETRIES", "0");
+    scene.env("SUPERVISE_POLICY", "{code.exception: stop}");
     scene
         .ask(&["demo"])
         .expect(1)

@@ -23,13 +23,15 @@ use supervise_core::observe::stacks::{RankProcess, RankStack, Stacks, read, tell
 const PROCESSES: usize = 128;
 const DEPTH: u64 = 64;
 /// Time for an interpreter to exit, even on a busy machine, and for its output to reach the file.
-const ONE: Duration = Duration::from_millis(3000);
+const ONE: Duration = Duration::from_secs(4);
 const WRITTEN: Duration = Duration::from_millis(1000);
-const ALL: Duration = Duration::from_secs(5);
+const ALL: Duration = Duration::from_secs(6);
 /// Its output is complete after this long without new bytes.
 const QUIET: Duration = Duration::from_millis(30);
 const LOOK: Duration = Duration::from_millis(3);
 const DUMP: u64 = 256 << 10;
+/// Every dump of faulthandler has this.
+const DUMPED: &str = "(most recent call first)";
 
 #[derive(Debug, Default)]
 pub(super) struct Dumps {
@@ -185,8 +187,9 @@ fn ask_all(
         let ended = wait(ONE.min(until.saturating_duration_since(Instant::now())), || {
             is_gone(one.proc)
         });
-        if !ended {
-            // It may have a handler of its own, whose output is not waited for.
+        // The dump comes before the exit, which takes long on a busy machine. A handler of its own may write anything, or
+        // nothing: that is not waited for.
+        if !ended && !written.read(None).contains(DUMPED) {
             continue;
         }
         let text = written.read_all(matches!(outlet, Outlet::Worker(_)).then_some(path.as_path()));
@@ -244,7 +247,7 @@ impl FileTail {
             if now.len() != text.len() {
                 (text, since) = (now, Instant::now());
             }
-            text.contains("(most recent call first)") && since.elapsed() >= QUIET
+            text.contains(DUMPED) && since.elapsed() >= QUIET
         });
         text
     }
