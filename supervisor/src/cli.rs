@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+mod advise;
 mod checkpoints;
 mod compare;
 mod completions;

@@ -34,6 +34,7 @@ pub mod record;
 pub mod reshard;
 pub mod resume;
 pub mod rollback;
+pub mod save_advice;
 pub mod sbatch;
 pub mod sign;
 pub mod status;

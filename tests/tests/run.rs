@@ -5,6 +5,8 @@
 //! before a step (`demo.hold_at`) instead of racing with it.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "run/advise.rs"]
+mod advise;
 #[path = "run/cards.rs"]
 mod cards;
 #[path = "run/demo.rs"]

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 const COMEBACKS: usize = 256;
 /// Reason code of an attempt that was stopped because it stalled.
 const STALLED: &str = "stalled";
-const HAND_BACK: &str = "hand_back";
+pub(crate) const HAND_BACK: &str = "hand_back";
 const UNSEEN: &str = "unseen";
 
 /// Steps that were trained.

@@ -15,5 +15,6 @@ pub mod observe;
 pub mod policy;
 pub mod resume;
 pub mod rulebook;
+pub mod save_interval;
 pub mod spec;
 pub mod state;

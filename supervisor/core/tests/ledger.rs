@@ -15,6 +15,7 @@ use supervise_core::event::EventKind;
 use supervise_core::id::{AttemptNo, Tick, WallMs};
 use supervise_core::journal::record::{ActKind, JournalRecord};
 use supervise_core::ledger::{TimeCategory, TimeLedger};
+use supervise_core::save_interval::{SaveMeasurements, SaveTimes};
 use supervise_core::state::RunState;
 
 /// Runs whose ledger is kept in the golden file.
@@ -141,6 +142,46 @@ fn known_runs_have_the_ledger_of_the_golden_file() {
         assert_eq!(w, g);
     }
     assert_eq!(want, got);
+}
+
+fn measured(script: &str) -> Option<SaveMeasurements> {
+    let (mut s, mut ledger, mut times) = (RunState::default(), TimeLedger::default(), SaveTimes::default());
+    for r in &play(script) {
+        s.apply(r);
+        ledger.note(&s, r);
+        times.note(&s, r);
+    }
+    times.measured(&ledger, 1)
+}
+
+#[test]
+fn steps_saves_and_failures_of_a_run_are_measured() {
+    let run = "spec last=60 every=5 step=10s save=40s";
+    let well = measured(run).unwrap();
+    let near = |got: f64, wanted: f64| (wanted * 0.95..wanted * 1.3).contains(&got);
+    assert!(near(well.step, 10.0) && near(well.slow_step, 10.0), "{well:?}");
+    assert!(
+        near(well.stall, 40.0) && well.save >= 40.0 && well.save < 60.0,
+        "{well:?}"
+    );
+    assert!(well.between < 3.0, "{well:?}");
+    assert_eq!(well.failures, 0);
+    assert!(near(well.trained, 60.0 * 10.0 + 12.0 * 40.0), "{well:?}");
+
+    let killed = measured(&format!("{run}\nfail step 17 signal KILL\nfail step 33 signal KILL")).unwrap();
+    assert_eq!(killed.failures, 2);
+    assert!(near(killed.step, 10.0) && near(killed.stall, 40.0), "{killed:?}");
+    assert!(killed.trained > well.trained);
+
+    let stopped = measured(&format!("{run}\nat 5m stop\nat 60m new term")).unwrap();
+    assert_eq!(stopped.failures, 0);
+    // Neither the night between nor a suspended machine is a step or a save.
+    let asleep = measured(&format!("{run}\nat 5m suspend 3h")).unwrap();
+    assert!(
+        near(stopped.slow_step, 10.0) && near(asleep.slow_step, 10.0),
+        "{stopped:?} {asleep:?}"
+    );
+    assert_eq!(measured("spec last=2 every=50 step=10s\nat 15s end"), None);
 }
 
 #[test]

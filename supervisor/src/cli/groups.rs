@@ -1,9 +1,9 @@
 //! The commands. Each is declared once: with its group, help, examples, exit codes and function.
 
 use super::{
-    checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history, hold,
-    install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run, sbatch,
-    serve, status, stop, top, trace, trainer, verify,
+    advise, checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history,
+    hold, install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run,
+    sbatch, serve, status, stop, top, trace, trainer, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
@@ -152,6 +152,11 @@ enum DiagnosisCommand {
     /// List a run's attempts: steps, duration, cause, time lost
     #[command(after_long_help = more("history", history::EXAMPLES, &READS))]
     History(history::Args),
+    /// Say how often the run should save
+    ///
+    /// From the run's own steps, saves and failures: the interval at which saves and repeated training cost least. Changes nothing.
+    #[command(after_long_help = more("advise", advise::EXAMPLES, &READS))]
+    Advise(advise::Args),
     /// Show the workers' output
     #[command(after_long_help = more("logs", logs::EXAMPLES, &READS))]
     Logs(logs::Args),
@@ -173,6 +178,7 @@ impl GroupedCommand for DiagnosisCommand {
             Self::Explain(args) => explain::run(&args),
             Self::Diagnose(args) => diagnose::run(&args),
             Self::History(args) => history::run(&args),
+            Self::Advise(args) => advise::run(&args),
             Self::Logs(args) => logs::run(&args),
             Self::Journal(args) => journal::run(&args),
             Self::Trace(args) => trace::run(&args),

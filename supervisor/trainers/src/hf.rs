@@ -44,6 +44,7 @@ const WORDS: TrainerNames = TrainerNames {
     name: "Hugging Face's Trainer",
     root: &["output_dir"],
     every: Some("save_steps"),
+    keeps_every: true,
     resume_path: Some(call::RESUME),
     ..TrainerNames::NONE
 };

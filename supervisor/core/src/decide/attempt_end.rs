@@ -10,7 +10,7 @@ use crate::journal::reason::Reason;
 use crate::journal::record::{Decision, Diagnosis, RunOutcome, StartPoint, WaitCondition, WorldQuery};
 use crate::policy::backoff::pause;
 use crate::policy::broken_nodes::broken_node;
-use crate::resume::interval::save_interval;
+use crate::resume::save_interval;
 use crate::resume::{last_step, scan_width};
 use crate::rulebook::taxonomy::Family;
 use crate::spec::script::ScriptNews;

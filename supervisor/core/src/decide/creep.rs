@@ -6,7 +6,7 @@ use crate::id::{Ms, Step};
 use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, NoticeKind};
 use crate::observe::creep::WatchedResource;
-use crate::resume::interval::save_interval;
+use crate::resume::save_interval;
 use crate::state::RunMode;
 
 /// Below this share of the limit only the next save counts: a heap that grows until garbage collection is no danger.

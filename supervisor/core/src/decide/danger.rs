@@ -3,8 +3,8 @@
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::id::{Ms, Step};
 use crate::observe::creep::{Creep, Forecast, WatchedResource};
-use crate::resume::interval::save_interval;
 use crate::resume::last_step;
+use crate::resume::save_interval;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 

@@ -9,8 +9,8 @@ use crate::id::{Ms, Tick};
 use crate::journal::reason::Reason;
 use crate::journal::record::{AfterStop, Decision, RunOutcome};
 use crate::observe::durations::DurationKind;
-use crate::resume::interval::save_interval;
 use crate::resume::last_step;
+use crate::resume::save_interval;
 
 /// Without a notice from the scheduler, a run stops this long before the end of its job, plus the time its workers
 /// need. Schedulers check limits about twice a minute and may be early.

@@ -10,7 +10,7 @@ use crate::event::scan::RuleKind;
 use crate::id::Step;
 use crate::journal::reason::{Evidence, Reason};
 use crate::journal::record::{AfterStop, Decision, NoticeKind, StartPoint};
-use crate::resume::interval::save_interval;
+use crate::resume::save_interval;
 use crate::spec::ResumeIntent;
 use crate::state::{RESUMED_ELSEWHERE, RunMode};
 

@@ -89,8 +89,16 @@ impl Durations {
     /// The median; `None` without samples.
     #[must_use]
     pub fn median(&self) -> Option<Ms> {
+        self.percentile(50)
+    }
+
+    /// The value that this percentage of the samples does not exceed; `None` without samples.
+    #[must_use]
+    pub fn percentile(&self, percent: u32) -> Option<Ms> {
         self.bins.keys().next()?;
-        Some(Ms(self.nth_longest(self.count.div_ceil(2)) as u64))
+        let above = u64::from(self.count) * u64::from(100_u32.saturating_sub(percent));
+        let nth = u32::try_from(above.div_ceil(100)).unwrap_or(self.count).max(1);
+        Some(Ms(self.nth_longest(nth) as u64))
     }
 
     /// Upper edge of the bin with the nth longest sample, or with the shortest.

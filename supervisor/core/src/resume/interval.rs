@@ -5,7 +5,9 @@ use crate::journal::reason::Reason;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-pub(crate) fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
+/// Steps between saves of the current attempt; `None`: it does not save between, or that is not known.
+#[must_use]
+pub fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
     Some(s.attempt.as_ref().and_then(|a| a.launch.save_every).unwrap_or(every))
 }

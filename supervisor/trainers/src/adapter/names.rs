@@ -12,6 +12,8 @@ pub struct TrainerNames {
     /// Settings that determine the checkpoint root, the one to mention first.
     pub root: &'static [&'static str],
     pub every: Option<&'static str>,
+    /// Whether a resume takes the save interval from the step and ignores the setting.
+    pub keeps_every: bool,
     pub nodes: Option<&'static str>,
     pub gpus_per_node: Option<&'static str>,
     pub resume_path: Option<&'static str>,
@@ -27,6 +29,7 @@ impl TrainerNames {
         entry: None,
         root: &[],
         every: None,
+        keeps_every: false,
         nodes: None,
         gpus_per_node: None,
         resume_path: None,
