@@ -4,8 +4,13 @@ use super::log_reader::{LogMatch, LogReader, ParsedLog, clue};
 use super::log_verdict::Confidence;
 use super::root_cause::weight;
 use super::stall::is_wait;
-use crate::event::scan::RuleSource;
+use crate::event::scan::{RuleSource, TracebackScope};
 use crate::rulebook::taxonomy::{Class, Family, Weight};
+
+/// An error that a program logs this often, ...
+const USUAL: usize = 10;
+/// ... over this many lines, does not end it.
+const USUAL_APART: u64 = 500;
 
 impl LogReader {
     /// First line of the last run in a log.
@@ -83,8 +88,18 @@ impl LogReader {
 
     /// Returns true if the log continued to its end after the match.
     fn is_survived(&self, f: &LogMatch) -> bool {
-        let calm = |f: &LogMatch| self.logs.get(f.file).is_some_and(|log| log.runs.ends_calmly(f.logged));
-        !is_lasting(f) && (self.is_lived_through(f) || calm(f))
+        // Neither an error that the program logged nor one that ended a thread has ended the program.
+        let quick = f.logged || f.sighting.rule.through() == TracebackScope::Thread;
+        let calm = |f: &LogMatch| self.logs.get(f.file).is_some_and(|log| log.runs.ends_calmly(quick));
+        !is_lasting(f) && (self.is_lived_through(f) || calm(f) || self.is_usual(f))
+    }
+
+    /// Returns true if the program logs this error again and again.
+    fn is_usual(&self, f: &LogMatch) -> bool {
+        let same = |o: &&LogMatch| o.file == f.file && o.logged && o.class == f.class;
+        let lines = || self.found.iter().filter(same).map(|o| o.sighting.line);
+        let apart = || lines().max().unwrap_or(0) - lines().min().unwrap_or(0);
+        f.logged && lines().count() >= USUAL && apart() >= USUAL_APART
     }
 }
 

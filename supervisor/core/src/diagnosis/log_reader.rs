@@ -243,7 +243,7 @@ impl LogReader {
             log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
-        log.runs.end(lines, &tail);
+        log.runs.end(lines, &tail, |line| self.patterns.time_of(line));
         let shut = log.shut.take().filter(|_| log.steps.trained() == 0 && !log.says_end);
         self.logs.push(log);
         self.note_last_words(&tail);
@@ -345,6 +345,7 @@ impl LogReader {
         {
             let (step, before) = (log.steps.newest.map(|s| s.0), [before, &self.tail]);
             log.runs.restart.arm(&self.patterns, self.line, step, &before);
+            log.runs.buffered_until = log.runs.restart.time();
         }
     }
 
@@ -404,7 +405,7 @@ impl LogReader {
             }
             _ => {}
         }
-        self.note_trouble();
+        self.note_trouble(&text);
         if !quoted && let Some(log) = self.logs.last_mut() {
             log.runs.note(self.line, &text);
         }

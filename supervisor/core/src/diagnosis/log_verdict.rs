@@ -14,6 +14,9 @@ use crate::rulebook::taxonomy::{self, Class, FailureClass, Family, Weight};
 /// Most cascade lines that are reported.
 const CASCADE: usize = 20;
 
+/// Most lines that a program holds back and prints after its last exception, if one of them is a record.
+const LATE_LINES: u64 = 3;
+
 /// Lines between the end of a program and the messages of the script that called it.
 const NEAR: u64 = 20;
 
@@ -214,6 +217,10 @@ impl LogReader {
         }
         let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
         let of_machine = || weight(&clue(f)) == Weight::Machine;
+        // The record of the last step is printed late if the output is a pipe or a file.
+        if after == 1 && f.outermost.is_some() && log.runs.ends_within(f.sighting.line, LATE_LINES) {
+            return true;
+        }
         after < 2 && !(after == 1 && exit.is_none() && quiet() && !of_machine())
     }
 

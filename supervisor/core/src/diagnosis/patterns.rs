@@ -3,7 +3,7 @@
 use regex::bytes::Regex;
 
 /// Texts for these patterns.
-pub(super) const OTHERS: [&str; 41] = [
+pub(super) const OTHERS: [&str; 43] = [
     "Uvicorn running on",
     "Application startup complete",
     "Running on http://",
@@ -45,7 +45,21 @@ pub(super) const OTHERS: [&str; 41] = [
     "NodeReady",
     "wandb: Run ",
     "wandb: Synced ",
+    DUMPED,
+    OF_HYDRA,
 ];
+
+/// A dying interpreter writes this above the stack of each thread.
+const DUMPED: &str = "(most recent call first)";
+/// Hydra's last line after an exception that ended the program.
+const OF_HYDRA: &str = "HYDRA_FULL_ERROR=1";
+
+/// Returns true if only a program that ends prints this line.
+pub(super) fn is_of_an_end(text: &[u8]) -> bool {
+    [DUMPED, OF_HYDRA]
+        .iter()
+        .any(|what| memchr::memmem::find(text, what.as_bytes()).is_some())
+}
 
 /// Name of a kind of processes, and an id.
 pub(super) type ProcessName = (Vec<u8>, u64);

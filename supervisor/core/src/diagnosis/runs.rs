@@ -53,6 +53,8 @@ pub(super) struct Runs {
     /// Lines of running processes after the last trouble, and progress bars since then.
     calm_end: u64,
     bars: u64,
+    /// Latest time before the last failure: a later line with an earlier time was printed before it, and held back.
+    pub(super) buffered_until: Option<u64>,
     pub(super) restart: RestartDetector,
     opening: Option<Finder<'static>>,
     opened: bool,
@@ -95,6 +97,13 @@ impl Runs {
             self.calm.push(self.trouble);
         }
         self.trouble = self.trouble.max(line);
+    }
+
+    /// Notes a line that only a dying program prints: what it printed before that is no sign of life.
+    pub(super) fn dies(&mut self, line: u64) {
+        if self.trouble > 0 {
+            self.trouble = self.trouble.max(line);
+        }
     }
 
     /// Offset of a repetition of the first line, after something that may have ended a run.
@@ -169,12 +178,20 @@ impl Runs {
     }
 
     /// Finishes the log, given its number of lines and its tail.
-    pub(super) fn end(&mut self, lines: u64, tail: &[u8]) {
+    pub(super) fn end(&mut self, lines: u64, tail: &[u8], time_of: impl Fn(&[u8]) -> Option<u64>) {
         self.lines = lines;
         let first = lines.saturating_sub(memchr::memchr_iter(b'\n', tail).count() as u64);
         self.calm_end = first.saturating_sub(self.trouble);
         let rest = tail.split(|b| *b == b'\n').zip(first..);
         let after = rest.filter(|(_, at)| *at > self.trouble).map(|(line, _)| line);
+        let latest = after.clone().filter_map(time_of).max();
+        if latest
+            .zip(self.buffered_until)
+            .is_some_and(|(latest, until)| latest < until)
+        {
+            self.calm_end = 0;
+            return;
+        }
         for line in after.take_while(|line| !line.starts_with(b"Sender: LSF System")) {
             match kind_of(line) {
                 LineOfEnd::Living => self.calm_end += 1,
@@ -210,6 +227,11 @@ impl Runs {
     /// Returns true if the log continued for long after this line without trouble.
     pub(super) fn goes_on_after(&self, line: u64) -> bool {
         self.calm.iter().any(|at| *at >= line)
+    }
+
+    /// Returns true if at most this many lines follow.
+    pub(super) fn ends_within(&self, line: u64, lines: u64) -> bool {
+        self.lines <= line + lines
     }
 
     /// Returns true if the last trouble is long past.

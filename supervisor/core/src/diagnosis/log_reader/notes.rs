@@ -1,6 +1,7 @@
 //! Facts from lines other than failures: exits, starts, engines that answer, new runs.
 
 use super::{FOUND, LogMatch, LogReader, sighting};
+use crate::diagnosis::patterns::is_of_an_end;
 use crate::diagnosis::reported_exits::{self, ReportedEnd};
 use crate::diagnosis::root_cause::{LogClue, is_informed, is_tried_by_kubernetes, weight};
 use crate::diagnosis::rules;
@@ -109,7 +110,7 @@ impl LogReader {
     }
 
     /// Notes trouble on the current line for the split into runs.
-    pub(super) fn note_trouble(&mut self) {
+    pub(super) fn note_trouble(&mut self, text: &[u8]) {
         let passed_over = std::mem::take(&mut self.passed_over);
         let Some(log) = self.logs.last_mut() else { return };
         let strong = self.found.last().filter(|f| self.kept && f.sighting.line == self.line);
@@ -121,6 +122,8 @@ impl LogReader {
         }
         if strong.is_some() || passed_over || self.scanner.is_raising() {
             log.runs.trouble(self.line);
+        } else if is_of_an_end(text) {
+            log.runs.dies(self.line);
         }
     }
 

@@ -224,3 +224,72 @@ fn a_command_that_was_not_found_ended_nothing_that_was_killed_later() {
     assert_eq!(told(log, Some(137)).0, Some(Class::KillUnknown));
     assert_eq!(told(log, Some(127)), (Some(Class::CfgCommand), Some(1)));
 }
+
+const ENDED: &str =
+    "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyboardInterrupt\n";
+
+#[test]
+fn one_record_may_be_printed_after_the_last_exception() {
+    let log = |rest: &str| format!("step 1\nstep 2\n{ENDED}step 3\n{rest}");
+    assert_eq!(told(&log(""), None).0, Some(Class::OpSignal));
+    assert_eq!(told(&log("a\nb\nc\nd\n"), None).0, None);
+}
+
+#[test]
+fn lines_of_an_earlier_time_were_held_back() {
+    let stamped = |second: u64| {
+        format!(
+            "2026-11-02 09:{:02}:{:02} - image {second} may be corrupt\n",
+            second / 60,
+            second % 60
+        )
+    };
+    let before: String = (0..600).map(stamped).collect();
+    let late = |from: u64| (from..from + 60).map(stamped).collect::<String>();
+    let killed = ENDED.replace(
+        "KeyboardInterrupt",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL",
+    );
+    assert_eq!(
+        told(&format!("{before}{killed}{}", late(200)), None).0,
+        Some(Class::KillUnknown)
+    );
+    assert_eq!(told(&format!("{before}{killed}{}", late(600)), None).0, None);
+}
+
+#[test]
+fn a_long_report_before_the_last_word_of_the_program_is_no_sign_of_life() {
+    let report = "  program size: 126.00M\n".repeat(150);
+    let log = |last: &str| format!("step 1\n{RAISED}{report}{last}");
+    let hydra = "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n";
+    assert_eq!(told(&log(hydra), None).0, Some(Class::CodeTypeKey));
+    assert_eq!(told(&log("goodbye\n"), None).0, None);
+    let thread = "Thread 0x00007fc034fff640 (most recent call first):\n  <no Python frame>\n\n";
+    let dump = format!("Fatal Python error: Aborted\n\n{}", thread.repeat(60));
+    assert_eq!(
+        told(&format!("step 1\n{RAISED}{dump}"), None).0,
+        Some(Class::CodeTypeKey)
+    );
+}
+
+#[test]
+fn a_thread_that_died_did_not_end_the_program_that_goes_on() {
+    let log = |lines: usize| {
+        let thread = "Exception in thread Thread-2 (_readerthread):\nTraceback (most recent call last):\n  File \"threading.py\", line 1045, in _bootstrap_inner\n    self.run()\n";
+        let raised = "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xad in position 7: invalid start byte\n";
+        format!("{thread}{raised}{}", "the model is loaded\n".repeat(lines))
+    };
+    assert_eq!(told(&log(20), None).0, None);
+    assert_eq!(told(&log(2), None).0, Some(Class::DataBadSample));
+}
+
+#[test]
+fn an_error_that_the_program_logs_all_the_time_did_not_end_it() {
+    let logged = "ERROR:2026-03-26 22:17:25,938:Traceback (most recent call last):\n  File \"env.py\", line 4, in act\nTypeError: cannot unpack non-iterable NoneType object\n";
+    let each = format!("{logged}{}", "it answers\n".repeat(60));
+    assert_eq!(told(&format!("step 1\n{}{logged}", each.repeat(12)), None).0, None);
+    assert_eq!(
+        told(&format!("step 1\n{}", logged.repeat(12)), None).0,
+        Some(Class::CodeTypeKey)
+    );
+}

@@ -54,6 +54,11 @@ impl RestartDetector {
         }
     }
 
+    /// Latest time of the lines before the failure, and of those compared since.
+    pub(in crate::diagnosis) fn time(&self) -> Option<u64> {
+        self.time
+    }
+
     /// Returns true while lines are compared.
     pub(in crate::diagnosis) fn is_armed(&self) -> bool {
         self.left > 0 && (self.time.is_some() || !self.pids.is_empty())
