@@ -171,7 +171,7 @@ fn a_service_keeps_its_workers_through_all_that_befalls_the_supervisor() {
         machine.property("StatusText").contains("newest proven step 4")
     });
 
-    // The figure that docs/running.md tells.
+    // The figure that docs/systemd.md tells.
     let (_, exposure) = machine.run(&["systemd-analyze", "security", "--no-pager", UNIT]);
     let overall = exposure.lines().last().unwrap_or_default();
     assert!(overall.contains(": 9.3"), "{exposure}");

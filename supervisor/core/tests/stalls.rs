@@ -1,7 +1,7 @@
 //! Stalls in simulated runs: how often a healthy one is ended, and how soon a real one. What the ranks do is drawn from traces of a
 //! real trainer (`tests/fixtures/activity`); the decisions are those of `decide`.
 //!
-//! `UPDATE_DOCS=1` writes the tables of `docs/stalls.md`.
+//! `UPDATE_DOCS=1` writes the tables of `docs/stall-measurements.md`.
 
 #![expect(clippy::disallowed_methods, reason = "the page is in the source tree")]
 
@@ -479,7 +479,7 @@ fn steps_that_are_printed_faster_than_they_are_told_count() {
 fn keep(tables: &str) {
     const BEGIN: &str = "<!-- generated -->\n";
     const END: &str = "<!-- end of what is generated -->\n";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stalls.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stall-measurements.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = page.split_once(BEGIN).unwrap();
     let (_, tail) = rest.split_once(END).unwrap();

@@ -139,7 +139,7 @@ fn every_code_is_on_the_page() {
     for (code, meaning) in all {
         text.push_str(&format!("| `{code}` | {meaning} |\n"));
     }
-    keep_part("docs/verification.md", "codes", &text);
+    keep_part("docs/finding-codes.md", "codes", &text);
 }
 
 /// Words in quotes that stand first in a call that makes a finding.

@@ -160,7 +160,7 @@ fn check(victim: &Victim, kind: Kind, changed: &[u8], table: &mut Table) {
 #[expect(clippy::disallowed_methods, reason = "whoever wants the table names a file for it")]
 /// The page that people read shows this table: with `UPDATE_DOCS=1` it is written there, else it must be the one there.
 fn keep(table: &str) {
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verification.md");
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/catch-rates.md");
     let page = std::fs::read_to_string(PAGE).unwrap();
     let (before, rest) = page.split_once("<!-- catch:begin -->\n").unwrap();
     let (there, after) = rest.split_once("<!-- catch:end -->").unwrap();
@@ -171,7 +171,7 @@ fn keep(table: &str) {
     }
     assert_eq!(
         there, table,
-        "docs/verification.md is out of date: run this test with UPDATE_DOCS=1"
+        "docs/catch-rates.md is out of date: run this test with UPDATE_DOCS=1"
     );
 }
 
