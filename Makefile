@@ -5,6 +5,7 @@
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
 # install  program, man pages, completions, examples and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
 # dist   packages below DIST: wheel, .deb, tarball, bill of materials (PROGRAM=one that is built already)
+# site   the documentation as a site, in target/site; fails if a link or an anchor leads nowhere, or a search finds nothing
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
@@ -31,7 +32,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures install-testbed install-real
+.PHONY: all install dist site demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures install-testbed install-real install-site
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -52,13 +53,17 @@ install: $(BIN)
 dist:
 	packaging/dist.sh $(DIST) $(PROGRAM)
 
+# Read it with `python3 -m http.server -d target/site`.
+site:
+	packaging/site.sh $(TARGET)/site
+
 demo:
 	$(CARGO) build -q --profile demo -p supervise
 	$(TARGET)/demo/supervise demo
 
 # Built once: a build beside the tests would put other files in the place of programs that they are starting.
 test: build-tests
-	+BUILT=1 tests/parts.sh "test-rust chaos test-packages" test-real
+	+BUILT=1 tests/parts.sh "test-rust chaos test-packages site" test-real
 
 # Most tests wait for processes: more of them run at once than there are cores.
 test-rust: export RUST_TEST_THREADS ?= 8
@@ -96,6 +101,9 @@ install-testbed:
 
 install-real:
 	tests/real/install.sh $(VENV)
+
+install-site:
+	packaging/site.sh install
 
 check:
 	tests/words.sh
