@@ -15,6 +15,7 @@
 # full-hangs  every hang of a real trainer: verl's and areal's as CI has them, three more of verl's SFT, two of its PPO, five of areal's,
 #             and the end of its rollout server
 # full-page  the pages at their limits, SECONDS of twenty clients (3600), screenshots below OUT
+# recipes  what docs/recipes.md shows: run, or read by the launcher itself
 # page-pictures  the pictures of the pages in docs/serve
 CARGO ?= cargo
 VENV ?= .venv-real
@@ -32,7 +33,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist site demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures install-testbed install-real install-site
+.PHONY: all install dist site demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures recipes install-testbed install-real install-site
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -150,6 +151,9 @@ full-hangs: install-real build-tests
 
 page-pictures: install-testbed build-tests
 	python3 tests/bench/page_pictures.py $(TARGET)/debug
+
+recipes: build-tests
+	python3 tests/recipes.py $(TARGET)/debug
 
 full-page: install-testbed
 	$(CARGO) build --release -q -p supervise-tests --bins
