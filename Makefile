@@ -16,7 +16,7 @@
 #             and the end of its rollout server
 # full-page  the pages at their limits, SECONDS of twenty clients (3600), screenshots below OUT
 # recipes  what docs/recipes.md shows: run, or read by the launcher itself
-# page-pictures  the pictures of the pages in docs/serve
+# page-pictures  the pictures of the pages in docs/serve, and the terminal of the quickstart
 CARGO ?= cargo
 VENV ?= .venv-real
 TARGET = $(or $(CARGO_TARGET_DIR),target)
@@ -151,6 +151,7 @@ full-hangs: install-real build-tests
 
 page-pictures: install-testbed build-tests
 	python3 tests/bench/page_pictures.py $(TARGET)/debug
+	python3 docs/terminal_cast.py $(TARGET)/debug
 
 recipes: build-tests
 	python3 tests/recipes.py $(TARGET)/debug
