@@ -22,6 +22,31 @@ FENCE = re.compile(r"\s*```")
 ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 
 
+BULLET = re.compile(r"- \[([^]]+)\]\(([^)]+)\)")
+
+
+def on_config(config):
+    config.nav = navigation((TOP / "docs/README.md").read_text())
+    return config
+
+
+def navigation(index):
+    """The parts of the index, with the pages that it lists below each line that ends in a colon."""
+    nav = []
+    for line in index.split("\n"):
+        if line.startswith("## "):
+            group = part = []
+            nav.append({line[3:]: part})
+        elif nav and line.endswith(":"):
+            group = []
+            part.append({line[:-1]: group})
+        elif found := BULLET.match(line):
+            title, link = found.groups()
+            group.append({title.replace("`", ""): target(link, "docs/README.md", "all-pages.md")})
+    nav[0] = {name: [{"Overview": "index.md"}, {"All pages": "all-pages.md"}, *pages] for name, pages in nav[0].items()}
+    return nav
+
+
 def on_files(files, config):
     files.remove(files.get_file_from_path("README.md"))
     for page, source in ELSEWHERE.items():
