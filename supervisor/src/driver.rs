@@ -209,7 +209,7 @@ impl Driver {
             WorldQuery::Scan { depth, whole } => self.scan(depth, whole),
             WorldQuery::Rehearse => self.rehearse(),
             WorldQuery::Space => self.ask_for_space(),
-            WorldQuery::Allocation => self.ask_scheduler(false),
+            WorldQuery::Allocation => self.ask_scheduler(None),
             WorldQuery::Finite { ckpt } => self.ask_for_finite(ckpt),
         }
     }
@@ -340,7 +340,7 @@ impl Driver {
                 self.printer.note("the terminal is gone: going on detached");
                 return;
             }
-            libc::SIGUSR1 => return self.on_notice(),
+            libc::SIGUSR1 | libc::SIGUSR2 => return self.on_notice(number),
             libc::SIGINT => self.signals.interrupts += 1,
             _ => {}
         }

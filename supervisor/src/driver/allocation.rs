@@ -10,7 +10,8 @@ use supervise_host::allocation::SlurmAllocation;
 pub(super) struct AllocationWatch {
     known: Option<SlurmAllocation>,
     /// A question is in progress; the value is whether a signal caused it.
-    asking: Option<bool>,
+    /// The scheduler was asked, because of this signal if there was one.
+    asking: Option<Option<i32>>,
 }
 
 impl AllocationWatch {
@@ -37,34 +38,34 @@ impl Driver {
         self.feed(event);
     }
 
-    /// SIGUSR1: the scheduler knows how much time is left.
-    pub(super) fn on_notice(&mut self) {
+    /// SIGUSR1 or SIGUSR2: the scheduler knows how much time is left.
+    pub(super) fn on_notice(&mut self, signal: i32) {
         if self.state.is_to_stop() {
             return;
         }
         match self.allocation.known {
-            Some(_) => self.ask_scheduler(true),
-            None => self.notice(None),
+            Some(_) => self.ask_scheduler(Some(signal)),
+            None => self.notice(signal, None),
         }
     }
 
-    fn notice(&mut self, ends: Option<u64>) {
+    fn notice(&mut self, signal: i32, ends: Option<u64>) {
         // Without a scheduler, the setting may say it.
         let ends = ends.or(self.spec.policy.assist.deadline).map(wall_of);
         self.feed(EventKind::Operator(OperatorRequest::HandBack {
-            by: signal_name(libc::SIGUSR1),
+            by: signal_name(signal),
             left: ends.map(left),
         }));
     }
 
     /// Asks when the job ends, off the loop. One question at a time; a notice that arrives meanwhile uses its answer.
-    pub(super) fn ask_scheduler(&mut self, noticed: bool) {
+    pub(super) fn ask_scheduler(&mut self, notice: Option<i32>) {
         let Some(job) = &self.allocation.known else { return };
         if let Some(before) = &mut self.allocation.asking {
-            *before |= noticed;
+            *before = notice.or(*before);
             return;
         }
-        self.allocation.asking = Some(noticed);
+        self.allocation.asking = Some(notice);
         let (mut job, tx) = (job.clone(), self.internal.clone());
         tokio::task::spawn_blocking(move || {
             job.look();
@@ -73,12 +74,12 @@ impl Driver {
     }
 
     pub(super) fn on_scheduler(&mut self, said: SlurmAllocation) {
-        let noticed = self.allocation.asking.take().unwrap_or_default();
+        let notice = self.allocation.asking.take().flatten();
         let ends = said.ends;
         self.allocation.known = Some(said);
         self.introduce_allocation();
-        if noticed && !self.state.is_to_stop() {
-            self.notice(ends);
+        if let Some(signal) = notice.filter(|_| !self.state.is_to_stop()) {
+            self.notice(signal, ends);
         }
     }
 }

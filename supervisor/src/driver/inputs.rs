@@ -31,6 +31,7 @@ pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::Un
         SignalKind::interrupt(),
         SignalKind::hangup(),
         SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
     ] {
         let mut stream = signal(kind)?;
         let tx = signal_tx.clone();

@@ -56,7 +56,7 @@ fn a_notice_lets_a_save_finish_and_the_run_goes_on_later() {
     scene.set("demo.hold_at", json!(5));
     let run = scene.start(&[]);
     saving(&scene, 4);
-    run.signal(libc::SIGUSR1);
+    run.signal(libc::SIGUSR2);
     run.signal(libc::SIGUSR1);
     run.wait().expect(75).says("preempted");
     assert_eq!(scene.tracked(), Some(4));

@@ -122,7 +122,7 @@ impl Tracebacks {
             ignored: BTreeMap::new(),
             threads: BTreeSet::new(),
             exception: Regex::new(
-                r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
+                r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:_?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
             own: Regex::new(r"^(?-u:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+(?:: |\s*$))")?,
             // `trainer_state.json` of Hugging Face's `Trainer`.
