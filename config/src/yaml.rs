@@ -193,6 +193,9 @@ struct OpenNode {
     flow: bool,
 }
 
+/// What the parser says of a key without `:`, at the next token.
+const NO_COLON: &str = "simple key expect ':'";
+
 struct Builder<'a> {
     file: &'a Arc<str>,
     text: &'a str,
@@ -389,8 +392,40 @@ impl<'a> Builder<'a> {
     }
 
     fn scan_error(&self, error: &ScanError) -> ConfigError {
+        let message = match error.info() {
+            NO_COLON => "a `:` is missing after this key",
+            info => info,
+        };
+        let (line, column) = self.place_of(error);
+        ConfigError::new(ErrorKind::Syntax, message).at(self.file, narrow(line), narrow(column))
+    }
+
+    /// Where the mistake is. The parser notices a missing `:`, comma or bracket only at the next token: then it is at the end of the
+    /// line before.
+    fn place_of(&self, error: &ScanError) -> (usize, usize) {
         let at = error.marker();
-        ConfigError::new(ErrorKind::Syntax, error.info()).at(self.file, narrow(at.line()), narrow(at.col() + 1))
+        let found = (at.line(), at.col() + 1);
+        let mut lines = self.text.lines().skip(at.line().saturating_sub(1));
+        let (head, tail): (String, String) = match lines.next() {
+            Some(line) => (
+                line.chars().take(at.col()).collect(),
+                line.chars().skip(at.col()).collect(),
+            ),
+            None => Default::default(),
+        };
+        let is_end = tail.trim().is_empty() && lines.all(|line| line.trim().is_empty());
+        let is_first = self.in_flow() && !head.contains([',', '[', '{']);
+        if error.info() != NO_COLON && !is_first && !(is_end && head.trim().is_empty()) {
+            return found;
+        }
+        let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+        let before = self.text.lines().take(at.line().saturating_sub(1)).enumerate();
+        match before.filter(|(_, line)| is_content(line)).last() {
+            Some((n, line)) if !line.trim_end().ends_with([',', '[', '{']) => {
+                (n + 1, line.trim_end().chars().count() + 1)
+            }
+            _ => found,
+        }
     }
 }
 

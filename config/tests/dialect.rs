@@ -128,7 +128,7 @@ fn empty_documents_are_empty_mappings() {
 #[test]
 fn what_the_trainer_refuses_is_refused_with_its_line() {
     let cases = [
-        ("a: 1\nb: [1, 2\nc: 3\n", ErrorKind::Syntax, None),
+        ("a: 1\nb: [1, 2\nc: 3\n", ErrorKind::Syntax, Some(2)),
         ("a: 1\nb: 2\na: 3\n", ErrorKind::DuplicateKey, Some(3)),
         ("a: {b: 1, b: 2}\n", ErrorKind::DuplicateKey, Some(1)),
         ("a: 1\n---\nb: 2\n", ErrorKind::Syntax, Some(2)),
@@ -138,6 +138,12 @@ fn what_the_trainer_refuses_is_refused_with_its_line() {
         ("a: !!int x\n", ErrorKind::BadValue, Some(1)),
         ("a: 1\nb: <<\n", ErrorKind::BadValue, Some(2)),
         ("a: &a {<<: 1}\n", ErrorKind::BadValue, Some(1)),
+        ("a: 1\nb: {x: 1\n", ErrorKind::Syntax, Some(2)),
+        ("a: {\n  x: 1\n  y: 2\n}\n", ErrorKind::Syntax, Some(2)),
+        ("a: 1\nb\n\n# x\nc: 2\n", ErrorKind::Syntax, Some(2)),
+        ("a: 1\nb\n", ErrorKind::Syntax, Some(2)),
+        ("a: 1\nb: c: d\n", ErrorKind::Syntax, Some(2)),
+        ("a:\n  b: 1\n c: 2\n", ErrorKind::Syntax, Some(3)),
         ("a: 1\n\tb: 2\n", ErrorKind::Syntax, None),
         ("a: 1 \t# x\n", ErrorKind::Syntax, Some(1)),
         ("a: \u{1}\n", ErrorKind::Syntax, Some(1)),
