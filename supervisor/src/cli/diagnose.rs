@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
-use supervise_core::diagnosis::LogReader;
+use supervise_core::diagnosis::{LogDoubt, LogReader};
 use supervise_core::policy::{Changes, rule};
 use supervise_core::rulebook::failure_line::FailureLine;
 use supervise_host::hidden_places::{HiddenLog, beside};
@@ -73,6 +73,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         reading.end_log();
     }
     let mut verdict = reading.verdict(args.exit_code);
+    if let (None, Some((at, why @ (LogDoubt::Binary | LogDoubt::Utf16)))) = (&verdict.class, verdict.doubt) {
+        let log = args.logs.get(at).map_or("", String::as_str);
+        return Err(
+            CliError::usage(format!("{log} {}", why.words())).hint("name a log that is text; decompress it first")
+        );
+    }
     if let (Some(class), Some(first)) = (&verdict.class, verdict.action) {
         verdict.action = Some(rule(&changes, &lines, class, first).answer);
     }

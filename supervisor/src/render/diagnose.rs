@@ -1,12 +1,17 @@
 //! The diagnosis of logs, as text and as JSON.
 
+use super::one_line;
 use super::terminal::shown;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
 use supervise_core::diagnosis::{LogDoubt, LogLine, LogVerdict, exception_name};
 use supervise_core::rulebook::failure_line::{FailureLine, said_of};
 use supervise_core::rulebook::taxonomy::{FailureClass, letter};
+
+/// Longest line that is shown as text.
+const LONG: usize = 600;
 
 /// A log line without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,6 +28,8 @@ pub struct LineView {
 pub struct DiagnoseView {
     /// Failure class, or `none`.
     pub class: String,
+    /// What the class means; `null`: it is one of the user's.
+    pub meaning: Option<String>,
     /// The response to a first failure, one of `R Rb R1 S N F W K`, or `none`.
     pub action: String,
     /// `high`, `medium` or `low`.
@@ -58,6 +65,11 @@ impl DiagnoseView {
         let none = || "none".to_owned();
         Self {
             advice: v.class.as_ref().and_then(|class| advice_on(class, rules)),
+            meaning: v
+                .class
+                .as_ref()
+                .and_then(|class| class.row())
+                .map(|row| row.meaning.to_owned()),
             class: v.class.clone().map_or_else(none, String::from),
             action: v.action.map_or_else(none, |a| letter(a).to_owned()),
             confidence: v.confidence.word().to_owned(),
@@ -97,7 +109,11 @@ pub fn words(v: &DiagnoseView) -> String {
         }
         return out;
     }
-    let _ = writeln!(out, "{}: {} ({} confidence)", v.class, meaning(&v.action), v.confidence);
+    let _ = match &v.meaning {
+        Some(words) => writeln!(out, "{words} [{}]", v.class),
+        None => writeln!(out, "{}", v.class),
+    };
+    let _ = writeln!(out, "  answer: {} ({} confidence)", meaning(&v.action), v.confidence);
     match &v.root {
         Some(root) => {
             let _ = writeln!(out, "  {}", at(root));
@@ -120,10 +136,12 @@ pub fn words(v: &DiagnoseView) -> String {
     if let Some(step) = v.step {
         let _ = writeln!(out, "  the newest step before it: {step}");
     }
-    if !v.cascade.is_empty() {
-        let _ = writeln!(out, "also seen:");
-    }
-    for line in &v.cascade {
+    let mut told: BTreeSet<&str> = v.root.iter().map(|root| root.text.as_str()).collect();
+    let others = v.cascade.iter().filter(|line| told.insert(&line.text));
+    for (n, line) in others.enumerate() {
+        if n == 0 {
+            let _ = writeln!(out, "also seen:");
+        }
         let _ = writeln!(out, "  {}", at(line));
     }
     if let Some(other) = &v.runner_up {
@@ -136,7 +154,7 @@ pub fn words(v: &DiagnoseView) -> String {
 }
 
 fn at(line: &LineView) -> String {
-    format!("{}:{}: {}", shown(&line.file), line.line, shown(&line.text))
+    format!("{}:{}: {}", shown(&line.file), line.line, one_line(&line.text, LONG))
 }
 
 fn meaning(letter: &str) -> &'static str {
@@ -174,7 +192,7 @@ mod tests {
         assert_eq!((v.class.as_str(), v.action.as_str()), ("mem.cuda_oom", "R1"));
         let text = words(&v);
         assert!(
-            text.starts_with("mem.cuda_oom: relaunch once, then stop (high confidence)\n  train.log:4: torch"),
+            text.starts_with("The GPU ran out of memory [mem.cuda_oom]\n  answer: relaunch once, then stop (high confidence)\n  train.log:4: torch"),
             "{text}"
         );
         assert!(!text.contains("hf_abcdef"), "{text}");

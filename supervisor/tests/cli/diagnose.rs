@@ -75,31 +75,39 @@ fn the_rules_of_a_runs_configuration_count() {
 }
 
 #[test]
-fn a_log_that_holds_no_text_leaves_doubt() {
+fn a_log_that_holds_no_text_is_refused_and_an_empty_one_leaves_doubt() {
     let wide: Vec<u8> = "step 1 loss 0.5\r\nKilled\r\n"
         .encode_utf16()
         .flat_map(u16::to_le_bytes)
         .collect();
     let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
-    for (input, why) in [
-        (&b""[..], "- is empty"),
-        (&wide, "- is text in UTF-16"),
-        (&bytes, "- is no text"),
-    ] {
+    for (input, why) in [(&wide, "- is text in UTF-16"), (&bytes, "- is no text")] {
         let out = diagnose(&["-", "--json"], input);
-        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!(
-            (&json["class"], &json["confidence"]),
-            (&"none".into(), &"low".into()),
-            "{json}"
-        );
-        assert!(json["doubt"].as_str().unwrap().starts_with(why), "{json}");
-        let text = String::from_utf8(diagnose(&["-"], input).stdout).unwrap();
-        assert!(
-            text.starts_with("no failure was found, but ") && text.contains(why),
-            "{text}"
-        );
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(64), 0), "{out:?}");
+        let said: serde_json::Value = serde_json::from_slice(&out.stderr).unwrap();
+        let message = said["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(why), "{said}");
     }
+    let out = diagnose(&["-", "--json"], b"");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["class"], &json["confidence"], &json["doubt"]),
+        (&"none".into(), &"low".into(), &"- is empty".into()),
+        "{json}"
+    );
+    let text = String::from_utf8(diagnose(&["-"], b"").stdout).unwrap();
+    assert!(text.starts_with("no failure was found, but - is empty"), "{text}");
+}
+
+#[test]
+fn a_line_is_shown_once() {
+    let log = "step 1\nKeyError: 'mask'\n[rank0]: KeyError: 'mask'\n";
+    let text = String::from_utf8(diagnose(&["-"], log.as_bytes()).stdout).unwrap();
+    assert!(
+        text.starts_with("The program raised a type, key or attribute error [code.type_key]\n"),
+        "{text}"
+    );
+    assert_eq!(text.matches("KeyError: 'mask'").count(), 1, "{text}");
 }
 
 #[test]
