@@ -36,6 +36,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
+use supervise_core::id::WallMs;
 use supervise_core::id::{Step, Tick};
 use supervise_core::journal::record::JournalRecord;
 use supervise_core::ledger::TimeLedger;
@@ -114,7 +115,7 @@ impl Printer {
             OutputMode::Text | OutputMode::Quiet => {
                 // Several workers report the same at the same time: print it once.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
-                    let at = self.moment(s);
+                    let at = self.moment(s.wall);
                     let paragraph = terminal::paragraph(&words);
                     self.line(&at, &paragraph, Some(r));
                     self.last = words;
@@ -154,7 +155,7 @@ impl Printer {
         }
         let since = s.live().map(|a| a.training.last_progress).filter(|_| report.is_late());
         if let Some(words) = report.late_words().filter(|_| since != self.late) {
-            self.progress_line(s, spec, &words);
+            self.progress_line(s, spec, now, &words);
         }
         self.late = since;
         let step = s.live().and_then(|a| a.training.step);
@@ -168,12 +169,12 @@ impl Printer {
             && let Some(words) = report.step_words()
         {
             self.told = Some(now);
-            self.progress_line(s, spec, &words);
+            self.progress_line(s, spec, s.wall, &words);
         }
     }
 
-    fn progress_line(&mut self, s: &RunState, spec: &RunSpec, words: &str) {
-        let at = self.moment(s);
+    fn progress_line(&mut self, s: &RunState, spec: &RunSpec, at: WallMs, words: &str) {
+        let at = self.moment(at);
         self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
         self.line(&at, words, None);
     }
@@ -184,11 +185,11 @@ impl Printer {
     }
 
     /// The time of day, with the date on the first line of each day.
-    fn moment(&mut self, s: &RunState) -> String {
-        let day = Some(day(s.wall));
+    fn moment(&mut self, at: WallMs) -> String {
+        let day = Some(day(at));
         match std::mem::replace(&mut self.day, day) == day {
-            true => clock(s.wall),
-            false => stamp(s.wall),
+            true => clock(at),
+            false => stamp(at),
         }
     }
 

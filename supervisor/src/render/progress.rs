@@ -278,7 +278,7 @@ fn next_act(s: &RunState, spec: &RunSpec, pace: Option<ProgressPace>, now: Tick)
                 in_ms: limits
                     .hard()
                     .map_or(left(limits.soft()), |hard| left(limits.soft().min(hard))),
-                latest_ms: limits.hard().map(left),
+                latest_ms: limits.latest().map(left),
             })
         }
         _ => None,

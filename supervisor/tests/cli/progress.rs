@@ -95,7 +95,7 @@ fn a_hang_is_late_by_what_the_run_has_shown_and_says_when_it_is_restarted() {
     assert!(
         over.late_words()
             .unwrap()
-            .ends_with("restart once its processes are seen to be stuck, in 56m 30s at the latest"),
+            .ends_with("restart once its processes are seen to be stuck, in 56m 55s at the latest"),
         "{over:?}"
     );
     t.spec.policy.start.observe = true;

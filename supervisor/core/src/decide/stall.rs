@@ -4,7 +4,7 @@
 //! stuck. *Hard limit*: there was no progress for so long that this alone decides, whatever the processes do.
 
 use super::Deciding;
-use super::stall_limits::StallLimits;
+use super::stall_limits::{LOOKS, STALL_CHECK, StallLimits};
 use crate::checkpoint::Verdict;
 use crate::event::{Event, EventKind, TimerKey, TrainerPhase};
 use crate::id::{AttemptNo, Ms};
@@ -13,12 +13,9 @@ use crate::journal::record::{AfterStop, Decision, JournalRecord};
 use crate::observe::activity::ActivitySample;
 use crate::state::{Attempt, RunMode, STALLED};
 
-const STALL_CHECK: Ms = Ms::secs(10);
 /// A process tree that neither computed nor printed for this long counts as still. Samples of its ranks usually show it
 /// earlier.
 const STILL: Ms = Ms::secs(50);
-/// A sample of the ranks, which names them, arrives within this time.
-const LOOKS: Ms = Ms::secs(15);
 /// Time for a trainer that reports a failure to print its traceback, and for its other ranks to print theirs.
 const LAST_WORDS: Ms = Ms(20_000);
 /// A save that has been silent for this long is checked for growing files.

@@ -9,6 +9,9 @@ use crate::state::{Attempt, RunState};
 /// Hard limit unless it is set: the larger of this and `HARD_FACTOR` times the longest time between steps.
 const HARD: Ms = Ms::secs(3600);
 const HARD_FACTOR: u64 = 20;
+pub(super) const STALL_CHECK: Ms = Ms::secs(10);
+/// A sample of the ranks, which names them, arrives within this time.
+pub(super) const LOOKS: Ms = Ms::secs(15);
 /// Factor on the hard limit for a phase that has never ended in this run.
 const NEVER_ENDED: u64 = 4;
 /// Without a configured pattern, a command's lines are taken to show steps once this many have risen, ...
@@ -85,6 +88,14 @@ impl<'a> StallLimits<'a> {
             1
         };
         Some(Ms(limit.0.saturating_mul(more)))
+    }
+
+    /// By when the attempt is ended in any case: the hard limit, the wait for a sample that names the ranks, and the time to the next
+    /// check; `None`: never.
+    #[must_use]
+    pub fn latest(&self) -> Option<Ms> {
+        let more = LOOKS.0.saturating_add(STALL_CHECK.0);
+        self.hard().map(|hard| Ms(hard.0.saturating_add(more)))
     }
 
     /// Returns true if progress is overdue by what the run has shown. Waiting for a file system that does not answer does not count.
