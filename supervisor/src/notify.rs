@@ -218,7 +218,7 @@ fn build(
     let run = whose.run;
     let attempt = s.attempt.as_ref();
     let todo = match outcome {
-        Some(outcome) => advice(outcome, &s.why, run, attempt.and_then(Attempt::blamed).map(|w| w.0)),
+        Some(outcome) => advice(outcome, s, run, attempt.and_then(Attempt::blamed).map(|w| w.0)),
         None => vec![
             format!("why: supervise explain {run}"),
             format!("now: supervise status {run}"),

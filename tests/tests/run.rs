@@ -67,6 +67,8 @@ mod ports;
 mod prometheus;
 #[path = "run/readers.rs"]
 mod readers;
+#[path = "run/refused.rs"]
+mod refused;
 #[path = "run/rehearsals.rs"]
 mod rehearsals;
 #[path = "run/retention.rs"]

@@ -35,7 +35,8 @@ use crate::event::{Activity, Event, EventKind, OperatorRequest, TimerKey, Traine
 use crate::id::{Ms, Tick};
 use crate::journal::reason::Reason;
 use crate::journal::record::{
-    Act, ActKind, AfterStop, DecideOutput, Decision, JournalRecord, RunOutcome, WaitCondition, WorldQuery,
+    Act, ActKind, AfterStop, DecideOutput, Decision, JournalRecord, ONLY_OBSERVED, RunOutcome, WaitCondition,
+    WorldQuery,
 };
 use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
@@ -150,8 +151,12 @@ impl Deciding<'_> {
         });
     }
 
-    fn finish(&mut self, outcome: RunOutcome, reasons: Vec<Reason>) {
+    fn finish(&mut self, outcome: RunOutcome, mut reasons: Vec<Reason>) {
         let outcome = self.with_the_script(outcome);
+        if self.spec.policy.start.observe && outcome.needs_a_person() {
+            let text = "the run was only observed: the next start acts as if this one had not failed";
+            reasons.push(Reason::new(ONLY_OBSERVED, text));
+        }
         self.decided(
             Decision::Finish {
                 outcome: outcome.clone(),

@@ -13,7 +13,7 @@ pub use act::{ActError, ActErrorKind, ActOutput, StandbyResult};
 pub use request::OperatorRequest;
 
 use crate::checkpoint::finiteness::OddTensors;
-use crate::checkpoint::{CheckpointSummary, CkptId};
+use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use crate::event::diff::ScanDiff;
 use crate::event::rehearsal::Rehearsal;
 use crate::event::scan::{RuleId, RuleKind};
@@ -399,6 +399,19 @@ pub struct ScanReport {
     /// Step of a running save, if nothing else shows it: its files are not listed before it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<Step>,
+}
+
+impl ScanReport {
+    /// The steps that a run may be resumed from as far as this scan shows, newest first.
+    #[must_use]
+    pub fn resumable(&self) -> Vec<Step> {
+        let may_be = |c: &&CheckpointSummary| {
+            !c.husk && c.verdict == Verdict::Whole && !matches!(c.resume, Resumability::Not { .. })
+        };
+        let mut steps: Vec<Step> = self.steps.iter().filter(may_be).map(|c| c.step).collect();
+        steps.dedup();
+        steps
+    }
 }
 
 /// The trainer's own pointer to its newest step. It is a hint, never proof.

@@ -20,7 +20,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKin
 use crate::event::ScanReport;
 use crate::id::Step;
 use crate::journal::reason::{Evidence, Reason};
-use crate::journal::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::journal::record::{ASKED_STEP_NOT_WHOLE, DiskEdit, RunOutcome, StartPoint};
 use crate::resume::generations::{beyond, is_distrusted};
 use crate::resume::interval::kept_interval;
 pub use crate::resume::interval::save_interval;
@@ -90,10 +90,7 @@ pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutc
         || p.elastic
         || spec.config_hash != s.context.config;
     let unfit = s.why.iter().any(|r| r.code == "does_not_fit");
-    let ended = s
-        .outcome
-        .as_ref()
-        .filter(|o| s.mode == RunMode::Finished && o.needs_a_person())?;
+    let ended = s.needs_a_person().filter(|_| s.mode == RunMode::Finished)?;
     (!asks_anew || !unfit && !matches!(ended, RunOutcome::NoProof { .. })).then_some(ended)
 }
 
@@ -246,7 +243,7 @@ pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
         }
         Newest::Unreadable(reasons) => ResumeChoice::Unreadable { reasons },
         Newest::Refused(why, reasons) => {
-            let is_torn = reasons.first().is_some_and(|r| r.code == "asked_step_not_whole");
+            let is_torn = reasons.first().is_some_and(|r| r.code == ASKED_STEP_NOT_WHOLE);
             let refused = ResumeChoice::Refuse {
                 outcome: RunOutcome::NoProof { why },
                 reasons,
@@ -427,7 +424,7 @@ fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<S
         Some(r) => format!("step {step} was asked for ({wish}), but {}", r.text),
         None => format!("step {step} was asked for ({wish}), but there is none"),
     };
-    reasons.insert(0, Reason::new("asked_step_not_whole", why.clone()));
+    reasons.insert(0, Reason::new(ASKED_STEP_NOT_WHOLE, why.clone()));
     Newest::Refused(why, reasons)
 }
 

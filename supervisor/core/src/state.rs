@@ -37,7 +37,9 @@ use crate::event::ExitStatus;
 use crate::event::rehearsal::Rehearsal;
 use crate::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
 use crate::journal::reason::Reason;
-use crate::journal::record::{Act, ActKind, AfterStop, LaunchOrder, RunOutcome, WaitCondition};
+use crate::journal::record::{
+    ASKED_STEP_NOT_WHOLE, Act, ActKind, AfterStop, LaunchOrder, ONLY_OBSERVED, RunOutcome, WaitCondition,
+};
 use crate::observe::durations::Clocks;
 use crate::spec::gang::AttemptNodes;
 use crate::spec::seen::TrainerSeen;
@@ -59,6 +61,9 @@ pub struct RunState {
     pub since: Tick,
     /// Attempts launched since the run was created.
     pub attempts: AttemptNo,
+    /// Launches that followed the end of an attempt, without a start by an operator or a scheduler in between.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub restarts: u32,
     /// Current attempt, or the last one.
     pub attempt: Option<Attempt>,
     /// Whether an attempt was stopped because of non-finite weights; not done again until an operator acts on the run.
@@ -202,6 +207,15 @@ impl RunState {
             (RunOutcome::Stopped, Some("SIGTERM")) => Some(143),
             (outcome, _) => Some(outcome.exit_code()),
         }
+    }
+
+    /// The outcome, if a start may not act before an operator clears it. An end that was due to the options of one start does not
+    /// count: an observed run, or a step named with `--from` that is not whole.
+    #[must_use]
+    pub fn needs_a_person(&self) -> Option<&RunOutcome> {
+        let is_due_to_options = |r: &Reason| matches!(&*r.code, ONLY_OBSERVED | ASKED_STEP_NOT_WHOLE);
+        let outcome = self.outcome.as_ref().filter(|outcome| outcome.needs_a_person());
+        outcome.filter(|_| !self.why.iter().any(is_due_to_options))
     }
 
     /// Returns true if the run was adopted but nothing was launched since: its disk edits may be half done, and the checkpoints on disk

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare::{self, PrepareRequest};
 use crate::printer;
-use crate::render::explain::{ExplainView, StoryBuilder};
+use crate::render::explain::{AttemptStory, ExplainView, StoryBuilder};
 use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
 use supervise_core::journal::LineHeader;
@@ -56,7 +56,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if let Some(to) = &args.bundle {
         return bundled(&seen, to);
     }
-    let (from, first) = begin(args, &seen, dir)?;
+    let (from, first) = match args.all {
+        true => (JournalPlace::default(), AttemptNo(0)),
+        false => begin(args.attempt, &seen, dir)?,
+    };
     let teller = tell(dir, from, first)?;
     let view = teller.finish(&seen.run.0, args.attempt);
     if let (Some(n), true) = (args.attempt, view.attempts.is_empty()) {
@@ -70,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print_json(&view)?;
     } else {
         let long = args.verbose || args.attempt.is_some();
-        super::print(&if long { view.text() } else { view.brief() })?;
+        super::print(&if long { view.text() } else { view.brief(dir) })?;
     }
     Ok(SuperviseExitCode::Finished.code())
 }
@@ -81,6 +84,16 @@ pub(super) fn whole(seen: &target::RunInfo) -> Result<ExplainView, CliError> {
     Ok(teller.finish(&seen.run.0, None))
 }
 
+/// The story of one attempt; `None`: the journals do not hold it.
+pub(super) fn story(seen: &target::RunInfo, attempt: u32) -> Result<Option<AttemptStory>, CliError> {
+    let dir = seen.run_dir()?;
+    let (from, first) = begin(Some(attempt), seen, dir)?;
+    Ok(tell(dir, from, first)?
+        .finish(&seen.run.0, Some(attempt))
+        .attempts
+        .pop())
+}
+
 /// Writes the archive for a bug report, and prints its path.
 fn bundled(seen: &target::RunInfo, to: &Utf8Path) -> Result<u8, CliError> {
     know_secrets(seen);
@@ -88,7 +101,7 @@ fn bundled(seen: &target::RunInfo, to: &Utf8Path) -> Result<u8, CliError> {
     let failed = |e: serde_json::Error| CliError::internal(format!("no JSON: {e}"));
     let hidden = |text: String| supervise_config::redact_text(&text);
     let made = [
-        ("explain.txt", hidden(view.brief() + "\n" + &view.text())),
+        ("explain.txt", hidden(view.brief(seen.run_dir()?) + "\n" + &view.text())),
         (
             "explain.json",
             hidden(serde_json::to_string_pretty(&view).map_err(failed)?),
@@ -124,16 +137,13 @@ fn know_secrets(seen: &target::RunInfo) {
 }
 
 /// Where the story of the shown attempts begins, and the first of them.
-fn begin(args: &Args, seen: &target::RunInfo, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
+fn begin(attempt: Option<u32>, seen: &target::RunInfo, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
     let everything = (JournalPlace::default(), AttemptNo(0));
-    if args.all {
-        return Ok(everything);
-    }
     let began = match seen.began.as_slice() {
         [] => target::peek(dir).map_err(CliError::environment)?.attempts,
         known => known.to_vec(),
     };
-    let first = match args.attempt {
+    let first = match attempt {
         Some(n) => began.iter().find(|b| b.attempt.0 == n),
         None => began.len().checked_sub(SHOWN + 1).and_then(|n| began.get(n + 1)),
     };

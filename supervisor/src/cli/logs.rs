@@ -4,7 +4,8 @@ mod shown;
 mod tail;
 pub(super) mod tee;
 
-use super::target;
+use super::explain;
+use super::target::{self, RunInfo};
 use crate::control;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
@@ -19,7 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::lease::PidScope;
-use supervise_core::state::RunState;
 use supervise_host::guard::record::parse_tree;
 use supervise_host::hidden_places::HiddenLog;
 use tail::{TailStart, tail_start};
@@ -85,12 +85,15 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
     };
     let follow = args.follow && args.attempt.is_none_or(|n| Some(n) == last);
-    let failed = failed_first(&folder(&attempts, attempt));
-    let told = seen.state.as_ref().and_then(|s| blamed(s, attempt)).or(failed);
-    let told = told.filter(|w| *w != 0 && args.worker.is_none());
+    let told = match present.filter(|a| a.no.0 == attempt) {
+        _ if args.worker.is_some() => None,
+        Some(a) => a.blamed().map(|w| w.0),
+        None => blamed(&seen, attempt, &attempts)?,
+    };
+    let told = told.filter(|w| *w != 0);
     // Each JSON object names its worker.
     if let Some(worker) = told.filter(|_| !args.json) {
-        let what = match failed == Some(worker) {
+        let what = match failed_first(&folder(&attempts, attempt)) == Some(worker) {
             true => "failed first",
             false => "tells why it ended",
         };
@@ -139,15 +142,13 @@ fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
     folder(attempts, attempt).join(format!("worker-{worker}.log"))
 }
 
-/// The worker that caused the failure, according to the diagnosis of an attempt.
-fn blamed(state: &RunState, attempt: u32) -> Option<u32> {
-    let present = state.attempt.as_ref().filter(|a| a.no.0 == attempt);
-    let before = || state.budget.failures.iter().find(|f| f.attempt.0 == attempt);
-    let told = match present {
-        Some(a) => a.blamed(),
-        None => before()?.diagnosis.worker,
-    };
-    told.map(|w| w.0)
+/// The worker that shows why an earlier attempt ended. None failed first if the supervisor stopped the attempt.
+fn blamed(seen: &RunInfo, attempt: u32, attempts: &Utf8Path) -> Result<Option<u32>, CliError> {
+    let story = explain::story(seen, attempt)?;
+    let was_stopped = story.as_ref().is_some_and(|s| s.ended_by_us.is_some());
+    let told = story.and_then(|s| s.account).and_then(|account| account.worker);
+    let recorded = || failed_first(&folder(attempts, attempt));
+    Ok(told.or_else(|| if was_stopped { None } else { recorded() }))
 }
 
 /// The worker that failed first in an attempt, as its guard recorded.

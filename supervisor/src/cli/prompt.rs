@@ -4,32 +4,48 @@ use super::target::RunInfo;
 use crate::error::CliError;
 pub(super) use crate::printer::confirm;
 use crate::run_order::PreparedRun;
-use supervise_core::checkpoint::Depth;
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Resumability, Verdict};
 use supervise_core::spec::RunSpec;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
-/// Refuses a step number that does not exist, before anything starts.
+/// Refuses a step that does not exist or cannot be resumed, before anything starts.
 ///
 /// # Errors
-/// There is no such step; lists the existing ones.
+/// There is no such step, or it is not whole; lists those that can be resumed.
 pub(super) fn check_from(p: &PreparedRun) -> Result<(), CliError> {
     let (Some(from), Some(place)) = (p.order.spec.policy.start.from, RunCheckpoints::of(&p.order.spec)) else {
         return Ok(());
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
-    if scan.unreadable.is_some() || scan.steps.iter().any(|c| c.step == from) {
+    let steps = scan.resumable();
+    let mut named = scan.steps.iter().filter(|c| c.step == from);
+    // What was not read may be whole (another user's step is only read if it is named), and what does not fit may be resharded.
+    let may_be = |c: &CheckpointSummary| {
+        let is_unread = c.verdict == Verdict::Unreadable || c.other_owner.is_some();
+        is_unread || c.part.is_some() || p.order.spec.policy.elastic && c.reshard.is_some()
+    };
+    if scan.unreadable.is_some() || steps.contains(&from) || named.clone().any(may_be) {
         return Ok(());
     }
-    let mut steps: Vec<String> = scan.steps.iter().map(|c| c.step.to_string()).collect();
-    steps.dedup();
-    let there = match steps.is_empty() {
-        true => "there is none".to_owned(),
-        false => format!("there are {}", steps.join(", ")),
+    let what = match named.next() {
+        None => format!("no such step in {}", place.root),
+        Some(c) => match (&c.resume, c.why()) {
+            (Resumability::Not { why }, _) if c.verdict == Verdict::Whole => {
+                format!("{} does not fit this run: {why}", c.id)
+            }
+            (_, Some(finding)) => format!("{} is {}: {finding}", c.id, c.verdict),
+            (_, None) if c.husk => format!("{} is a pruned remnant", c.id),
+            (_, None) => format!("{} is {}", c.id, c.verdict),
+        },
     };
-    Err(
-        CliError::usage(format!("--from {from}: no such step in {}; {there}", place.root))
-            .hint("`supervise checkpoints` shows them all"),
-    )
+    let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    let hint = match steps.is_empty() {
+        true => "no step can be resumed".to_owned(),
+        false => format!("steps that can be resumed: {}", steps.join(", ")),
+    };
+    Err(CliError::usage(format!("--from {from}: {what}"))
+        .hint(hint)
+        .hint("`supervise checkpoints` shows all steps"))
 }
 
 /// Refuses `--fresh` if it could not be obeyed. It moves steps aside before the launch; if the trainer is only seen while it runs,

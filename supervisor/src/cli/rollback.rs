@@ -9,7 +9,7 @@ use crate::exit::SuperviseExitCode;
 use crate::printer::ByteMeter;
 use crate::render::rollback::RollbackView;
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
+use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_core::event::{EventKind, OperatorRequest, ScanReport};
 use supervise_core::id::Step;
 use supervise_core::resume::{ResumeChoice, choose, needed_depth};
@@ -177,11 +177,10 @@ fn no_way(to: Step, why: &str) -> CliError {
 
 /// The error that lists the proven steps.
 fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> CliError {
-    let is_whole = |c: &&CheckpointSummary| c.verdict == Verdict::Whole && !c.husk && c.step != to;
-    let mut whole: Vec<String> = scan.steps.iter().filter(is_whole).map(|c| c.step.to_string()).collect();
-    whole.dedup();
+    let steps = scan.resumable().into_iter().filter(|step| *step != to);
+    let whole: Vec<String> = steps.map(|step| step.to_string()).collect();
     let hint = match whole.is_empty() {
-        true => "no other step is whole".to_owned(),
+        true => "no other step is whole: put a whole copy of a step in its place, or start at step 0 with `supervise run --fresh`".to_owned(),
         false => format!("whole are: {}", whole.join(", ")),
     };
     let error = match scan.steps.iter().find(|c| c.step == to) {

@@ -7,9 +7,11 @@ use crate::error::CliError;
 use crate::render::next::NextView;
 use crate::render::outcome::outcome_words;
 use crate::render::resume::ResumeView;
+use supervise_core::checkpoint::Depth;
 use supervise_core::event::{EventKind, OperatorRequest};
 use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::RunState;
+use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 use supervise_host::process::boot_id;
 
 /// Refuses a run with processes that are, or may be, running.
@@ -89,17 +91,20 @@ pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
                 .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),
         );
     }
-    let needed = was.filter(|outcome| outcome.needs_a_person());
-    let asked = asked(state, needed);
+    let asked = asked(state, state.needs_a_person());
     if !asked.is_empty() {
         write_down(seen, &asked)?;
     }
-    let then = match asked.is_empty() {
+    let mut then = match asked.is_empty() {
         true => state.clone(),
         false => outcome::after(state.clone(), spec, state.term.next(), &asked).0,
     };
+    // The cause may have been fixed on disk since the last scan.
+    if let (Some(RunOutcome::NoProof { .. }), Some(place)) = (was, RunCheckpoints::of(&seen.spec_as_seen_for(spec))) {
+        then.disk.scan = Some(look_at_run(&place, Depth::Structure, &mut |_| true));
+    }
     let next = NextView::of(&then, spec, seen.alive, &boot_id().unwrap_or_default());
-    Ok(ResumeView::of(&run.0, state, !asked.is_empty(), next.would))
+    Ok(ResumeView::of(&run.0, state, &then, !asked.is_empty(), next))
 }
 
 /// The requests that clear what prevents a start.

@@ -14,6 +14,7 @@ use crate::control;
 use crate::error::CliError;
 use crate::newer_journal::newer_journal;
 use crate::printer::{self, Printer};
+use crate::render::advice::next_step;
 use crate::render::outcome::outcome_words;
 use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
@@ -178,16 +179,8 @@ fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut
         _ => "",
     };
     printer.last_word(&format!("this run ended before ({}): {why}", outcome.word()));
-    let run = &spec.run;
-    let hint = match outcome {
-        RunOutcome::NoProof { .. } => format!(
-            "nothing was started; `supervise checkpoints {run}` shows every step. Then: `--from N`, `--fresh` or `--again`; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
-        ),
-        _ => format!(
-            "nothing was started; fix the cause, then use `supervise run --again …`, or `supervise resume {run}` and start it as before"
-        ),
-    };
-    printer.last_word(&hint);
+    let way = next_step(outcome, state, &spec.run.0).unwrap_or_default();
+    printer.last_word(&format!("nothing was started; {way}"));
     Some(outcome.exit_code())
 }
 

@@ -3,6 +3,7 @@
 use super::one_line;
 use super::time::stamp;
 use super::{bytes, count};
+use camino::Utf8Path;
 use serde::Serialize;
 use supervise_core::event::scan::RuleKind;
 use supervise_core::id::{Step, WallMs};
@@ -39,6 +40,9 @@ pub struct FailureAccount {
     /// Decisions with their reasons.
     pub decided: Vec<String>,
     pub todo: Option<String>,
+    /// The file with the stacks of a stalled attempt, below the run directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<String>,
 }
 
 /// A line and its location.
@@ -168,10 +172,12 @@ impl FailureAccount {
                 .row()
                 .map(|row| row.advice.to_owned())
                 .or_else(|| d.advice.clone()),
+            stacks: (a.is_stuck() && a.end.evidence.is_some()).then(|| stacks_file(no)),
         }
     }
 
-    pub(super) fn lines(&self, class: &FailureClass) -> Vec<String> {
+    /// One fact a line. `run_dir`: where its files are, if known.
+    pub(super) fn lines(&self, class: &FailureClass, run_dir: Option<&Utf8Path>) -> Vec<String> {
         let place = [
             self.worker.map(|w| format!("worker {w}")),
             self.host.as_ref().map(|h| format!("on {h}")),
@@ -190,6 +196,11 @@ impl FailureAccount {
         }
         out.extend(self.decided.iter().map(|d| format!("decided   {}", one_line(d, LONG))));
         out.extend(self.todo.iter().map(|t| format!("do        {t}")));
+        let stacks = self.stacks.iter().map(|file| match run_dir {
+            Some(dir) => format!("stacks    {}", dir.join(file)),
+            None => format!("stacks    {file}"),
+        });
+        out.extend(stacks);
         out
     }
 }
@@ -215,10 +226,14 @@ fn collectives(no: u32, text: String) -> LineRef {
 
 fn stack(no: u32, text: String) -> LineRef {
     LineRef {
-        file: Some(format!("attempts/{no:04}/evidence/stacks.txt")),
+        file: Some(stacks_file(no)),
         line: None,
         text,
     }
+}
+
+fn stacks_file(no: u32) -> String {
+    format!("attempts/{no:04}/evidence/stacks.txt")
 }
 
 fn exception(no: u32, ending: &WorkerException) -> LineRef {

@@ -1,27 +1,40 @@
 //! The commands that help after a run has stopped.
 
-use supervise_core::journal::reason::Reason;
-use supervise_core::journal::record::{RunOutcome, UNFAMILIAR_GLOBALS};
+use supervise_core::event::ScanReport;
+use supervise_core::journal::record::{ONLY_OBSERVED, RunOutcome, UNFAMILIAR_GLOBALS};
+use supervise_core::state::RunState;
 
-/// Lines of advice for this outcome and its reasons: where to find the reasons and the output, and how to resume.
+/// Lines of advice for this outcome of a run in this state: where to find the reasons and the output, and how to resume.
 /// Empty if nothing failed.
 #[must_use]
-pub fn advice(outcome: &RunOutcome, why: &[Reason], run: &str, worker: Option<u32>) -> Vec<String> {
-    let next = match outcome {
-        RunOutcome::Finished { .. } | RunOutcome::Stopped | RunOutcome::OutOfTime => return Vec::new(),
+pub fn advice(outcome: &RunOutcome, s: &RunState, run: &str, worker: Option<u32>) -> Vec<String> {
+    let Some(next) = next_step(outcome, s, run) else {
+        return Vec::new();
+    };
+    let mut out = vec![format!("why:    supervise explain {run}")];
+    out.extend(worker.map(|w| format!("output: supervise logs {run} --worker {w}")));
+    out.push(format!("next:   {next}"));
+    out
+}
+
+/// What to do next; `None`: nothing failed.
+#[must_use]
+pub fn next_step(outcome: &RunOutcome, s: &RunState, run: &str) -> Option<String> {
+    let has_reason = |code: &str| s.why.iter().any(|r| r.code == code);
+    Some(match outcome {
+        RunOutcome::Finished { .. } | RunOutcome::Stopped | RunOutcome::OutOfTime => return None,
+        _ if has_reason(ONLY_OBSERVED) => {
+            "the run was only observed: `supervise run` without --observe starts it".to_owned()
+        }
         RunOutcome::Deterministic { .. } | RunOutcome::GaveUp { .. } => {
             format!(
                 "fix the cause, then add --again to the same `supervise run`, or use `supervise resume {run}` and start it as before"
             )
         }
-        RunOutcome::NoProof { .. } if why.first().is_some_and(|r| r.code == UNFAMILIAR_GLOBALS) => {
+        RunOutcome::NoProof { .. } if has_reason(UNFAMILIAR_GLOBALS) => {
             "answer the question above, then `supervise run` with --again; or use --from N or --fresh".to_owned()
         }
-        RunOutcome::NoProof { .. } => {
-            format!(
-                "`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
-            )
-        }
+        RunOutcome::NoProof { .. } => no_proof(s, run),
         RunOutcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
         RunOutcome::Stranger { step: Some(step), .. } => format!(
             "`supervise run` with --from {step} if this run is to resume from that state; else stop the other writer, move the step away and run again"
@@ -32,9 +45,18 @@ pub fn advice(outcome: &RunOutcome, why: &[Reason], run: &str, worker: Option<u3
         }
         RunOutcome::Environment { .. } => "fix the problem, then `supervise run` resumes".to_owned(),
         RunOutcome::Config { .. } => "change the configuration, then `supervise run` resumes".to_owned(),
-    };
-    let mut out = vec![format!("why:    supervise explain {run}")];
-    out.extend(worker.map(|w| format!("output: supervise logs {run} --worker {w}")));
-    out.push(format!("next:   {next}"));
-    out
+    })
+}
+
+fn no_proof(s: &RunState, run: &str) -> String {
+    let steps = s.disk.scan.as_ref().map(ScanReport::resumable).unwrap_or_default();
+    if steps.is_empty() {
+        return format!(
+            "no step can be resumed (`supervise checkpoints {run}` says why): put a whole copy of a step in its place and add --again to the same `supervise run`; or use --fresh, which moves all steps aside and starts at step 0"
+        );
+    }
+    let steps = steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!(
+        "`supervise checkpoints {run}` shows every step, whole are {steps}; then run with --from N, --fresh or --again; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
+    )
 }

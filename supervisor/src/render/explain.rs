@@ -7,6 +7,7 @@ use super::record::{diagnosis, line, start_point, words};
 use super::terminal::{paragraph, shown};
 use super::time::{span, stamp};
 use super::{one_line, outcome::outcome_words, record::rehearsed};
+use camino::Utf8Path;
 use serde::Serialize;
 use std::collections::VecDeque;
 use supervise_core::diagnosis::last_lines;
@@ -271,10 +272,7 @@ impl StoryBuilder {
         let because = s.why.iter().map(|r| one_line(&r.text, 600));
         ExplainView {
             because: because.chain(refused.map(|r| rehearsed(&r.result))).collect(),
-            advice: s
-                .outcome
-                .as_ref()
-                .map_or_else(Vec::new, |o| advice(o, &s.why, run, worker)),
+            advice: s.outcome.as_ref().map_or_else(Vec::new, |o| advice(o, s, run, worker)),
             version: 1,
             run: run.to_owned(),
             attempts: self.stories,
@@ -324,7 +322,7 @@ fn reasons(r: &JournalRecord) -> Vec<Reason> {
 impl ExplainView {
     /// The cause first, then one line per attempt, then advice.
     #[must_use]
-    pub fn brief(&self) -> String {
+    pub fn brief(&self, run_dir: &Utf8Path) -> String {
         let mut out = match (&self.outcome, self.exit_code) {
             (Some(words), Some(code)) => format!("run {} ended: {} (exit code {code})\n", self.run, shown(words)),
             _ => format!("run {} has not ended (`supervise status {}`)\n", self.run, self.run),
@@ -344,7 +342,7 @@ impl ExplainView {
             }
             match (&last.account, &last.diagnosis) {
                 (Some(account), Some(d)) => {
-                    for line in account.lines(&d.class) {
+                    for line in account.lines(&d.class, Some(run_dir)) {
                         out.push_str(&format!("  {line}\n"));
                     }
                 }

@@ -21,7 +21,7 @@ pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
     };
     if let Some(o) = &s.outcome {
         let worker = s.attempt.as_ref().map(|a| a.blamed().map_or(0, |w| w.0));
-        for line in advice(o, &s.why, &spec.run.0, worker) {
+        for line in advice(o, s, &spec.run.0, worker) {
             out.push_str(&format!("  {line}\n"));
         }
     }

@@ -6,7 +6,7 @@ use super::status::RunLiveness;
 use super::{count, one_line, shown_command, time};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::ScanReport;
-use supervise_core::journal::record::StartPoint;
+use supervise_core::journal::record::{RunOutcome, StartPoint};
 use supervise_core::policy::backoff::pause;
 use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::RunSpec;
@@ -27,6 +27,8 @@ pub struct NextView {
     pub command: String,
     /// The run needs attention: a start only acts with `--again`.
     pub again: bool,
+    /// How it would be refused.
+    pub refused: Option<RunOutcome>,
     from: Option<CkptId>,
 }
 
@@ -55,6 +57,7 @@ impl NextView {
         then.disk.doubt = false;
         let mut by_sight = spec.clone();
         by_sight.policy.proof.depth = Depth::Structure;
+        by_sight.policy.proof.depth_is_fixed = true;
         let choice = choose(&then, &by_sight, scan);
         let (would, reasons) = match &choice {
             ResumeChoice::Start {
@@ -88,6 +91,9 @@ impl NextView {
                 reasons,
             ),
         };
+        if let ResumeChoice::Refuse { outcome, .. } = &choice {
+            view.refused = Some(outcome.clone());
+        }
         view.reasons = reasons.iter().map(|r| one_line(&r.text, LONG)).collect();
         view.would = match (before, alive.supervisor.alive, state.live()) {
             (Some(outcome), ..) => format!(

@@ -1,5 +1,7 @@
 //! The result of `supervise resume`, as text.
 
+use super::advice::next_step;
+use super::next::NextView;
 use super::outcome::outcome_words;
 use super::terminal::shown;
 use serde::Serialize;
@@ -19,12 +21,15 @@ pub struct ResumeView {
     pub next: String,
     #[serde(skip)]
     because: Vec<String>,
+    /// What to do first if the next start would be refused.
+    #[serde(skip)]
+    first: Option<String>,
 }
 
 impl ResumeView {
-    /// `before`: the state before clearing; `written`: a block was cleared.
+    /// `before`: the state before clearing; `then`: the state in which the next start acts; `written`: a block was cleared.
     #[must_use]
-    pub fn of(run: &str, before: &RunState, written: bool, next: String) -> Self {
+    pub fn of(run: &str, before: &RunState, then: &RunState, written: bool, next: NextView) -> Self {
         let was = before.outcome.as_ref();
         let ended = was.map(|outcome| format!("it had ended: {}", outcome_words(outcome)));
         let held = before
@@ -42,7 +47,8 @@ impl ResumeView {
             run: run.to_owned(),
             was: was.map(RunOutcome::word),
             written,
-            next,
+            first: next.refused.and_then(|refused| next_step(&refused, then, run)),
+            next: next.would,
             because: held.into_iter().chain(told.or(ended)).collect(),
         }
     }
@@ -50,16 +56,22 @@ impl ResumeView {
     /// The result as text.
     #[must_use]
     pub fn text(&self) -> String {
-        let said = match self.written {
-            true => "nothing stands against its next start any more",
-            false => "nothing stood against its next start",
+        let said = match (&self.first, self.written) {
+            (Some(_), true) => "its failure is cleared, but its next start would be refused again",
+            (Some(_), false) => "nothing is to be cleared, but its next start would be refused",
+            (None, true) => "nothing stands against its next start any more",
+            (None, false) => "nothing stood against its next start",
         };
         let mut out = format!("run {}: {said}\n", self.run);
-        for line in &self.because {
+        // The refusal says the same again.
+        for line in self.because.iter().filter(|_| self.first.is_none()) {
             out.push_str(&format!("  {}\n", shown(line)));
         }
-        out.push_str(&format!("  as its journal tells, {}\n", shown(&self.next)));
-        out.push_str("  start it as before: `supervise run`, its service, or its batch script\n");
+        out.push_str(&format!("  {}\n", shown(&self.next)));
+        out.push_str(&match &self.first {
+            Some(first) => format!("  next: {}\n", shown(first)),
+            None => "  start it as before: `supervise run`, its service, or its batch script\n".to_owned(),
+        });
         out
     }
 }

@@ -85,6 +85,8 @@ pub struct StatusView {
     pub guard: Liveness,
     /// Attempts launched over the whole run.
     pub attempts: u32,
+    /// Launches after the end of an attempt, without those that began with a start of the run.
+    pub restarts: u32,
     pub attempt: Option<AttemptView>,
     /// The highest step ever proven.
     pub mark: Option<u64>,
@@ -171,6 +173,7 @@ impl StatusView {
             elsewhere: None,
             guard: alive.guard,
             attempts: s.attempts.0,
+            restarts: s.restarts,
             attempt: s.attempt.as_ref().map(attempt_view),
             mark: s.progress.mark.map(|m| m.0),
             charged: s.budget.charged,

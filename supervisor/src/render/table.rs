@@ -66,7 +66,7 @@ fn row(view: &StatusView) -> [String; 10] {
         progress.map_or_else(none, ProgressReport::step_cell),
         view.mark.map_or_else(none, |m| m.to_string()),
         view.began().and_then(|at| view.age(at.0)).unwrap_or_else(none),
-        view.attempts.saturating_sub(1).to_string(),
+        view.restarts.to_string(),
         since.map_or_else(none, |_| format!("{} ago", time(since))),
         time(left),
         view.place(),

@@ -441,7 +441,7 @@ fn a_status_reads_like_this() {
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
         keys.join(" "),
-        "version run root run_dir trainer term mode supervisor guard attempts attempt mark charged retries outcome reasons last_step \
+        "version run root run_dir trainer term mode supervisor guard attempts restarts attempt mark charged retries outcome reasons last_step \
          checkpoints kept since last_progress problem rehearsal scheduler danger undead ledger progress"
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), RunLiveness::default());

@@ -223,7 +223,7 @@ fn a_run_goes_on_from_a_step_that_is_asked_for_while_nothing_lives() {
     scene.run(&["--from", "5"]).expect(64).says("no such step");
     let config = scene.write_config();
     let plan = scene.ask(&["plan", config.to_str().unwrap(), "--from", "5"]);
-    plan.expect(64).says("there are 8, 6, 4, 2");
+    plan.expect(64).says("can be resumed: 8, 6, 4, 2");
     scene.run(&["--from", "6", "--again"]).expect(0);
     assert_eq!(scene.resumed(2), Some(6));
     assert_eq!(steps_aside(&scene), [8]);

@@ -307,6 +307,10 @@ pub enum Decision {
 
 /// Reason code: ask what a step imports before it is loaded.
 pub const UNFAMILIAR_GLOBALS: &str = "unfamiliar_globals";
+/// Reason code: the run was only observed, so its end does not block a later start.
+pub const ONLY_OBSERVED: &str = "only_observed";
+/// Reason code: the requested step is not whole.
+pub const ASKED_STEP_NOT_WHOLE: &str = "asked_step_not_whole";
 /// Reason code: the attempt was stopped because its weights are non-finite.
 pub const BACK_TO_FINITE: &str = "back_to_finite";
 /// Reason code: the run ends because its weights are non-finite and the trainer would soon delete the last finite step.

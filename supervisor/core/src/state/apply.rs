@@ -1,7 +1,7 @@
 //! Replay: what each record does to the state.
 
 use super::budget::FAILURES;
-use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob};
+use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob, StopWish};
 use crate::checkpoint::finiteness::{OddTensors, WeightsLook};
 use crate::checkpoint::kind::whole_live;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
@@ -9,7 +9,7 @@ use crate::event::scan::RuleKind;
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::id::{ActId, Tick, WallMs};
 use crate::journal::record::{
-    Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, JournalRecord, LAST_FINITE, LaunchOrder, StartPoint,
+    Act, ActKind, AfterStop, BACK_TO_FINITE, Decision, DiskEdit, JournalRecord, LAST_FINITE, LaunchOrder, StartPoint,
 };
 use crate::observe::numbers::keep;
 use crate::rulebook::taxonomy::Class;
@@ -338,6 +338,7 @@ impl RunState {
             self.note_foreign();
             self.disk.spreads.begin_attempt(self.disk.scan.as_ref());
             if let Some(a) = &self.attempt {
+                self.restarts = self.restarts.saturating_add(u32::from(!a.end.ended_run));
                 keep(&mut self.progress.before, &a.training.numbers);
                 self.progress.reached = self.progress.reached.max(a.training.step.filter(|_| !a.end.apart));
             }
@@ -395,8 +396,10 @@ impl RunState {
                 let why = self.why.first();
                 let spoilt = why.is_some_and(|r| r.code == BACK_TO_FINITE);
                 self.went_back |= spoilt;
+                // The reason of a stop after a drain says why it stops now, and not why it stops.
+                let wish = self.requests.stop.as_ref().filter(|_| *then == AfterStop::Stopped);
                 if let Some(a) = self.attempt.as_mut() {
-                    a.end.ended_by_us = why.map(EndCause::of);
+                    a.end.ended_by_us = wish.map(StopWish::cause).or(why.map(EndCause::of));
                     a.end.spoilt |= spoilt;
                     a.end.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
                 }

@@ -49,7 +49,9 @@ impl Attempt {
     #[must_use]
     pub fn blamed(&self) -> Option<WorkerId> {
         let told = self.end.diagnosis.as_ref().and_then(|d| d.worker);
-        told.or(self.end.first_failure.map(|(worker, _)| worker))
+        let by_itself = self.end.failed_by_itself || !self.was_ended_by_us();
+        let failed = self.end.first_failure.filter(|_| by_itself);
+        told.or(failed.map(|(worker, _)| worker))
     }
 
     /// Returns true if we stopped it because it stalled or stayed after its end.

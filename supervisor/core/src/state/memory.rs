@@ -1,5 +1,6 @@
 //! What is remembered between attempts and terms.
 
+use super::EndCause;
 use crate::checkpoint::{CkptId, PinsHash};
 use crate::id::{AttemptNo, Step, Term, Tick, WallMs};
 use crate::journal::record::Diagnosis;
@@ -58,6 +59,18 @@ pub struct StopWish {
     /// When the scheduler kills everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Tick>,
+}
+
+impl StopWish {
+    /// The request as the cause of an attempt's end.
+    pub(super) fn cause(&self) -> EndCause {
+        let text = match (self.hand_back, self.after_save) {
+            (true, _) => format!("the machine is taken away: {}", self.by),
+            (false, true) => format!("{} asked to stop at the next proven step", self.by),
+            (false, false) => format!("{} asked to stop", self.by),
+        };
+        EndCause::Other(text)
+    }
 }
 
 /// An operator's hold on the run.

@@ -294,6 +294,9 @@ pub struct AttemptEnd {
     /// Machine facts collected about its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<MachineFacts>,
+    /// Whether the run ended with it, so that the next launch is a start of the run and no restart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_run: bool,
     /// Whether the configuration changed since, or an operator acted on the run: later attempts may count steps differently.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,

@@ -2,7 +2,7 @@
 
 use super::{RunMode, RunState};
 use crate::event::{Event, EventKind};
-use crate::journal::record::RunOutcome;
+use crate::journal::record::{ONLY_OBSERVED, RunOutcome};
 use crate::observe::collapse::CollapseTracker;
 
 impl RunState {
@@ -88,7 +88,13 @@ impl RunState {
 
     /// A new term after a run that gave up is the operator's request to retry, so it starts with a full budget.
     fn after_an_end(&mut self) {
+        let is_observed = self.why.iter().any(|r| r.code == ONLY_OBSERVED);
         let ended = self.outcome.take();
+        if let Some(a) = self.attempt.as_mut().filter(|_| ended.is_some()) {
+            a.end.ended_run = true;
+            // An attempt that was only observed is not charged.
+            a.end.settled |= is_observed;
+        }
         if let Some(
             RunOutcome::Finished { .. }
             | RunOutcome::ScriptUnfinished { .. }

@@ -34,7 +34,7 @@ fn one(status: &StatusView, s: &AttemptStory, newest: bool) -> Markup {
         .account
         .as_ref()
         .zip(s.diagnosis.as_ref())
-        .map(|(a, d)| a.lines(&d.class));
+        .map(|(a, d)| a.lines(&d.class, None));
     html! {
         details.card id={ "attempt-" (s.attempt) } open[newest] {
             summary {

@@ -81,7 +81,7 @@ impl RunColumn {
             Self::Step => runs.sort_by_key(|v| Reverse(v.progress.as_ref().and_then(|p| p.step))),
             Self::Progress => runs.sort_by_key(|v| Reverse(v.now)),
             Self::Goodput => runs.sort_by(|a, b| goodput(b).total_cmp(&goodput(a))),
-            Self::Restarts => runs.sort_by_key(|v| Reverse(v.attempts)),
+            Self::Restarts => runs.sort_by_key(|v| Reverse(v.restarts)),
             Self::Gpus => runs.sort_by_key(|v| Reverse(gpus(v))),
         }
     }
@@ -253,7 +253,7 @@ fn row(v: &StatusView) -> Markup {
             td role="cell" data-head="Step" { (bar(v)) }
             td.name role="cell" data-head="Last progress" { (age(v)) }
             td role="cell" data-head="Goodput" { @if let Some(g) = v.ledger.as_ref().and_then(|l| l.goodput) { (format!("{:.0} %", 100.0 * g)) } }
-            td role="cell" data-head="Restarts" { (v.attempts.saturating_sub(1)) }
+            td role="cell" data-head="Restarts" { (v.restarts) }
             td role="cell" data-head="GPUs" { @if let Some(n) = gpus(v) { (n) } }
         }
     }

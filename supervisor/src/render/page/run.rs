@@ -112,7 +112,7 @@ fn facts(v: &StatusView) -> Markup {
             div { dt { "Last progress" } dd { (progress::age(v)) } }
             (progress::pace(v))
             div { dt { "Resume point" } dd { @match v.mark { Some(m) => { "step " (m) }, None => "none is proven" } } }
-            div { dt { "Restarts" } dd { (v.attempts.saturating_sub(1)) } }
+            div { dt { "Restarts" } dd { (v.restarts) } }
             @if let Some(g) = goodput { div { dt { "Goodput" } dd { (format!("{:.1} %", 100.0 * g)) } } }
             @if let Some(n) = gpus { div { dt { "GPUs" } dd { (n) } } }
             @if let Some(at) = v.now.filter(|_| v.outcome.is_some() || !v.lives()) { div { dt { "Last event" } dd { (progress::since_event(v, at)) } } }

@@ -253,7 +253,7 @@ fn a_list_is_sorted_and_narrowed_by_what_its_address_says() {
         v.root = Some(format!("/scratch/run-{n}/checkpoints"));
         v.problem = None;
         v.now = Some(WallMs(n));
-        v.attempts = u32::try_from(10 - n).unwrap();
+        v.restarts = u32::try_from(10 - n).unwrap();
         v.supervisor.alive = exit.is_none();
         v.progress = Some(report(&format!("run-{n}"), step));
         v.outcome = exit.map(|exit_code| OutcomeView {

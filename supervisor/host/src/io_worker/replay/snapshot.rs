@@ -15,7 +15,7 @@ use supervise_core::journal::{seal, sum, unseal};
 
 const NAME: &str = "snapshot.json";
 /// Increase this whenever the same records replay to a different state.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const LIMIT: u64 = 64 << 20;
 /// It is rewritten after this many bytes of journal, or a multiple of its own size.
 const EVERY: u64 = 256 << 10;
