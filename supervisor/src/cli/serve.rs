@@ -80,6 +80,8 @@ pub(super) struct Args {
     allow_actions: bool,
 }
 
+const STATE_HOME: &str = "set XDG_STATE_HOME to a directory that only you can write to";
+
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let named = args
         .runs
@@ -88,10 +90,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         .collect::<Result<Vec<_>, _>>()?;
     let named: Vec<RunRef> = named.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
     let place = state_dir().ok_or_else(|| {
-        CliError::environment("there is no directory for the token: neither HOME nor XDG_STATE_HOME is set".to_owned())
+        CliError::environment("there is no directory for the token that only this user can write to").hint(STATE_HOME)
     })?;
-    let failed = |e: std::io::Error| CliError::environment(format!("{place}: {e}"));
-    supervise_host::io_worker::own_place(&place).map_err(failed)?;
+    let failed = |e: std::io::Error| CliError::environment(format!("{place}: {e}")).hint(STATE_HOME);
+    // The directory itself may be in `/tmp`, which is not ours.
+    supervise_host::io_worker::own_place(&place.join("runs")).map_err(failed)?;
     supervise_host::process::share_heaps();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -5,6 +5,7 @@ mod compose;
 mod identity;
 mod release;
 
+pub(super) use identity::RunDirOwner;
 pub use identity::run_ids_at;
 pub use release::{asked, check_importable, package};
 
@@ -96,7 +97,7 @@ impl DiscoveredCommand {
         let settings = &self.sources.settings;
         let cwd = &self.sources.cwd;
         let (root, notes) = root_of(settings, cwd, &out)?;
-        let run = identity::run_id(out.kind, root.as_deref(), cwd, &out.command);
+        let run = identity::identify(settings, out.kind, root.as_deref(), cwd, &out.command)?;
         let store = identity::store(&mut out)?;
         let run_dir = identity::run_dir(settings, root.as_deref(), store.as_deref(), &run, cwd)?;
         Ok(Resolved {

@@ -114,7 +114,7 @@ pub fn searched() -> String {
     let dirs: Vec<String> = state_dirs().iter().map(|dir| dir.join("runs").to_string()).collect();
     let passed_over = match (at_home(), std::env::var_os("HOME")) {
         (None, Some(home)) => format!(
-            "; not below the home directory {}, where this user may not write",
+            "; not below the home directory {}, where this user may not write (set XDG_STATE_HOME to keep the list elsewhere)",
             home.display()
         ),
         (None, None) => "; HOME is not set".to_owned(),

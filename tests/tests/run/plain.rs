@@ -151,3 +151,24 @@ fn what_is_not_protected_is_said_with_the_command_that_would_protect_it() {
         .says("NOT protected")
         .says("no command is known that would protect it");
 }
+
+/// Two runs of one command are told apart by their run directories.
+#[test]
+fn each_run_directory_of_a_command_is_a_run() {
+    let scene = scene();
+    let dir = |name: &str| format!("supervisor.run_dir={}", scene.path(name).display());
+    let run = |set: &str| scene.ask(&["run", "--set", "supervisor.trainer=plain", "--set", set, "--", "true"]);
+    for name in ["one", "two", "one"] {
+        run(&dir(name)).expect(0);
+    }
+    let said = scene.ask(&["status", "--json"]);
+    let runs: serde_json::Value = serde_json::from_str(&said.expect(0).text).unwrap();
+    let mut terms: Vec<u64> = runs
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|r| r["term"].as_u64())
+        .collect();
+    terms.sort_unstable();
+    assert_eq!(terms, [1, 2], "{runs}");
+}

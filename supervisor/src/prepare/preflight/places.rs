@@ -2,8 +2,9 @@
 
 use crate::error::CliError;
 use crate::path_access;
+use crate::prepare::resolve::RunDirOwner;
 use crate::prepare::state_dir::listed_file;
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use supervise_core::id::RunId;
 use supervise_core::spec::ResumeIntent;
 use supervise_host::io_worker::{RUN_DIR_NAME, RegisteredRun};
@@ -11,8 +12,6 @@ use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;
 
-/// Longest owner file of a run directory, in bytes.
-const OWNER_LIMIT: u64 = 1 << 20;
 /// The journal's reserve plus what a term writes at once, in bytes.
 const JOURNAL_SPACE: u64 = 2 << 20;
 
@@ -33,19 +32,12 @@ pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
 
 /// A run directory that was set explicitly must not belong to another run, whose journal would be moved away.
 pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliError> {
-    #[derive(serde::Deserialize)]
-    struct RunDirOwner {
-        run: RunId,
-        root: Option<Utf8PathBuf>,
-    }
     // In its default location it is inside the root, where a copied or moved root is handled separately.
     if run_dir.file_name() == Some(RUN_DIR_NAME) {
         return Ok(());
     }
     let file = run_dir.join("run.id");
-    let text = path_access::read_small(&file, OWNER_LIMIT).ok();
-    let owner = text.and_then(|(text, _)| serde_json::from_slice::<RunDirOwner>(text.as_bytes()).ok());
-    match owner {
+    match RunDirOwner::of(run_dir) {
         Some(owner) if owner.run != *run => {
             let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();
             Err(CliError::config(format!(

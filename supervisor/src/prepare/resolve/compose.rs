@@ -107,7 +107,7 @@ fn run_of(d: &DiscoveredCommand, version: Option<&str>, tree: &ConfigTree) -> Op
     let out = understand_with(d, version, Some(tree), &mut |_| ()).ok()?;
     let cwd = &d.sources.cwd;
     let (root, _) = root_of(&d.sources.settings, cwd, &out).ok()?;
-    Some(identity::run_id(out.kind, root.as_deref(), cwd, &out.command))
+    identity::identify(&d.sources.settings, out.kind, root.as_deref(), cwd, &out.command).ok()
 }
 
 /// Reads the input without an answer, with the reason; `error`: the message of a reading that failed.

@@ -13,9 +13,47 @@ use supervise_trainers::TrainerAdapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::adapters;
 
+/// Longest owner file of a run directory, in bytes.
+const OWNER_LIMIT: u64 = 1 << 20;
+
+/// The run that a run directory belongs to.
+#[derive(Debug, serde::Deserialize)]
+pub(in crate::prepare) struct RunDirOwner {
+    pub(in crate::prepare) run: RunId,
+    pub(in crate::prepare) root: Option<Utf8PathBuf>,
+}
+
+impl RunDirOwner {
+    /// Reads its `run.id`.
+    pub(in crate::prepare) fn of(run_dir: &Utf8Path) -> Option<Self> {
+        let (text, _) = path_access::read_small(&run_dir.join("run.id"), OWNER_LIMIT).ok()?;
+        serde_json::from_slice(text.as_bytes()).ok()
+    }
+}
+
+/// Identifies a run. A run directory that is set explicitly tells two runs of one plain command apart.
+pub(super) fn identify(
+    settings: &Settings,
+    kind: TrainerKind,
+    root: Option<&Utf8Path>,
+    cwd: &Utf8Path,
+    command: &[String],
+) -> Result<RunId, CliError> {
+    let run = run_id(kind, root, cwd, command);
+    let (None, Some(dir)) = (root, named_run_dir(settings, cwd)?) else {
+        return Ok(run);
+    };
+    // An older release identified it without its directory.
+    if RunDirOwner::of(&dir).is_some_and(|owner| owner.run == run) {
+        return Ok(run);
+    }
+    let text = format!("{run}\0{dir}");
+    Ok(RunId(format!("{:016x}", fnv64(text.as_bytes()))))
+}
+
 /// A run's identity: trainer and root; for a plain command, working directory and command.
 #[must_use]
-pub(super) fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &[String]) -> RunId {
+fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &[String]) -> RunId {
     let text = match root {
         Some(root) => format!("{kind}\0{root}"),
         None => format!("{kind}\0{cwd}\0{}", command.join("\0")),
@@ -46,8 +84,8 @@ pub(super) fn run_dir(
     run: &RunId,
     cwd: &Utf8Path,
 ) -> Result<Utf8PathBuf, CliError> {
-    match (&settings.run_dir, store.or(root)) {
-        (Some(dir), _) => canonical("run directory", &absolute(cwd, Utf8Path::new(dir))),
+    match (named_run_dir(settings, cwd)?, store.or(root)) {
+        (Some(dir), _) => Ok(dir),
         (None, Some(dir)) if store.is_some() => Ok(dir.to_owned()),
         (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
         (None, None) => {
@@ -56,10 +94,16 @@ pub(super) fn run_dir(
             let begun = state_dirs().into_iter().map(plain).find(|dir| path_access::exists(dir));
             begun.or_else(|| state_dir().map(plain)).ok_or_else(|| {
                 CliError::environment("there is no place of this user's own for the journal: XDG_STATE_HOME and HOME are not set, and in /tmp a directory of that name is somebody else's")
-                    .hint("set supervisor.run_dir")
+                    .hint("set supervisor.run_dir or XDG_STATE_HOME")
             })
         }
     }
+}
+
+fn named_run_dir(settings: &Settings, cwd: &Utf8Path) -> Result<Option<Utf8PathBuf>, CliError> {
+    let dir = settings.run_dir.as_ref();
+    dir.map(|dir| canonical("run directory", &absolute(cwd, Utf8Path::new(dir))))
+        .transpose()
 }
 
 #[cfg(test)]
