@@ -155,10 +155,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     printer::errors_as_json(ours.clone().any(|a| a == "--json"));
     let result = match args.len() {
         0 | 1 => print(OVERVIEW).map(|()| SuperviseExitCode::Finished.code()),
-        _ => match command().try_get_matches_from(&args).and_then(|m| run_parsed(&m)) {
-            Ok(result) => result,
-            Err(e) => told(&e, &args),
-        },
+        _ => mistakes::check_empty(&args).and_then(|()| {
+            match command().try_get_matches_from(&args).and_then(|m| run_parsed(&m)) {
+                Ok(result) => result,
+                Err(e) => told(&e, &args),
+            }
+        }),
     };
     result.unwrap_or_else(|e| {
         printer::fail(&e);
@@ -204,15 +206,6 @@ pub(crate) fn trace() {
 fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
     written(printer::out_json(&text))
-}
-
-/// Refuses an empty name, usually an unset shell variable.
-fn not_empty(word: &str, what: &str) -> Result<(), CliError> {
-    match word {
-        "" => Err(CliError::usage(format!("{what}: expected a name, found an empty word"))
-            .hint("is a variable of the shell not set? `echo` the command to see it")),
-        _ => Ok(()),
-    }
 }
 
 /// Prints the answer of a command as text.

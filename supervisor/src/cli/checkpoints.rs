@@ -54,7 +54,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// The directory to read and the expected layout: from a run's own specification, or else from what is there.
 pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
-    super::not_empty(name, "RUN|DIR")?;
     let found = target::find(name);
     if let Ok(seen) = &found
         && let Some(problem) = &seen.problem

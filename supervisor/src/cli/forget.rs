@@ -47,7 +47,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// The run, which must not be active. The directory of a listed run may be gone.
 fn listed(name: &str) -> Result<RunId, CliError> {
-    super::not_empty(name, "RUN")?;
     let seen = match target::by_name(name) {
         Some(listed) => {
             let listed = listed?;

@@ -65,6 +65,29 @@ const OTHER_FLAGS: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
+/// Refuses an empty argument, usually an unset variable of the shell.
+///
+/// # Errors
+/// One of our arguments is empty. Those of the trainer's command may be.
+pub(super) fn check_empty(args: &[OsString]) -> Result<(), CliError> {
+    let words: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
+    let ours = words.split(|word| word == "--").next().unwrap_or_default();
+    let flag = |word: &str| word.starts_with("--").then(|| word.to_owned());
+    let empty = ours.iter().enumerate().skip(1).find_map(|(n, word)| {
+        let before = ours.get(n - 1).and_then(|before| flag(before));
+        match word.split_once('=') {
+            Some((name, "")) => flag(name),
+            None if word.is_empty() => Some(before.unwrap_or_else(|| format!("argument {n}"))),
+            _ => None,
+        }
+    });
+    match empty {
+        Some(what) => Err(CliError::usage(format!("{what} is empty"))
+            .hint("is a variable of the shell not set? `echo` the command to see it")),
+        None => Ok(()),
+    }
+}
+
 /// Explains why clap refused the command line.
 pub(super) fn explained(e: &clap::Error, args: &[OsString]) -> CliError {
     let odd = args.iter().enumerate().find(|(_, word)| word.to_str().is_none());
@@ -107,6 +130,16 @@ fn of_clap(mut e: clap::Error, words: &[String]) -> CliError {
     if let Some((_, instead)) = OTHER_COMMANDS.iter().find(|(names, _)| names.contains(&typed)) {
         return CliError::usage(format!("there is no command `{typed}`"))
             .hint(*instead)
+            .hint("`supervise help` lists all commands");
+    }
+    if typed.ends_with(".yaml") || typed.ends_with(".yml") {
+        let run: Vec<String> = ["supervise", "run"]
+            .iter()
+            .map(ToString::to_string)
+            .chain(words.iter().skip(1).cloned())
+            .collect();
+        return CliError::usage(format!("there is no command `{typed}`"))
+            .hint(proposed(&run))
             .hint("`supervise help` lists all commands");
     }
     let with_set = with_set(&e, words);

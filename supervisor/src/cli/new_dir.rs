@@ -15,7 +15,6 @@ const THREADS: usize = 8;
 
 /// Refuses an existing target before anything is read.
 pub(in crate::cli) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
-    super::not_empty(target.as_str(), "--target")?;
     if target.symlink_metadata().is_ok_and(|m| m.is_symlink()) || target.as_str().ends_with('/') && link(target) {
         return Err(CliError::usage(format!("--target {target}: it is a symbolic link"))
             .hint("name the directory that is meant"));

@@ -50,7 +50,6 @@ const SUPERVISOR: Duration = Duration::from_secs(5);
 /// # Errors
 /// No run has that name.
 pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
-    super::not_empty(name, "RUN")?;
     let path = Utf8Path::new(name);
     if !is_run_id(name)
         && let Some(seen) = hung::unanswered(path)
@@ -266,9 +265,11 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
                     ))
                     .hint("ask as that user"));
                 }
-                // The identity can only be guessed: the first possible one.
-                let run = ids.into_iter().next().unwrap_or_default();
-                return Ok(joined(&run, &dir, Err(problem)));
+                let is_it = |l: &RegisteredRun| l.run_dir == dir || l.root.as_deref() == Some(path);
+                return match prepare::listed_runs().into_iter().find(is_it) {
+                    Some(l) => Ok(joined(&l.run, &dir, Err(problem))),
+                    None => Err(CliError::environment(problem)),
+                };
             }
         }
     }

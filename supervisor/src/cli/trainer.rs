@@ -86,7 +86,6 @@ fn print_list(json: bool) -> Result<u8, CliError> {
 
 /// The declaration of this name or in this file.
 fn find(name: &str) -> Result<std::sync::Arc<supervise_trainers::declared::Declaration>, CliError> {
-    super::not_empty(name, "NAME")?;
     declared_files::named(name)?.ok_or_else(|| {
         CliError::usage(format!("no declared trainer is called `{name}`")).hint(format!(
             "known are {}; a file is named by its path",
@@ -97,7 +96,6 @@ fn find(name: &str) -> Result<std::sync::Arc<supervise_trainers::declared::Decla
 
 /// A path that has to be a directory.
 fn directory(path: &Utf8PathBuf) -> Result<Utf8PathBuf, CliError> {
-    super::not_empty(path.as_str(), "DIR")?;
     let real = path.canonicalize_utf8();
     match real {
         Ok(real) if real.is_dir() => Ok(real),

@@ -96,7 +96,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 fn look_at(args: &Args, depth: Depth, meter: &mut ByteMeter) -> Result<Vec<PathView>, CliError> {
     for path in &args.paths {
-        super::not_empty(path.as_str(), "PATH")?;
         if let Err(e) = path.symlink_metadata()
             && matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         {

@@ -34,6 +34,10 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
             () => Ok(path),
         };
     }
+    if program.is_empty() {
+        return Err(CliError::usage("the command is empty")
+            .hint("is a variable of the shell not set? `echo` the command to see it"));
+    }
     let mut programs = dirs(cwd, env).map(|dir| dir.join(program));
     programs.find(|p| path_access::is_program(p)).ok_or_else(|| {
         let path = search_path(env);

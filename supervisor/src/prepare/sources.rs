@@ -60,7 +60,7 @@ impl RunSources {
         };
         if let Some(composed) = &composed {
             know_secrets(&composed.tree);
-            settings::check_block(&composed.tree)?;
+            trust.notes.extend(settings::check_block(&composed.tree)?);
         }
         settings::check_meant(&set, composed.as_ref().map(|c| &c.tree))?;
         know_words(call);

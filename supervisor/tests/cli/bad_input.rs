@@ -48,11 +48,25 @@ fn an_empty_word_is_named() {
         &["verify", ""],
         &["merge", "", "--target", "model"],
     ] {
-        World::new().run(command).refuses(64, &["an empty word", "hint:"]);
+        World::new().run(command).refuses(64, &["argument 2 is empty", "hint:"]);
     }
-    World::new()
-        .run(&["plan", ""])
-        .refuses(64, &["'': there is no such file"]);
+    let world = World::new();
+    world.write("ppo.yaml", PPO);
+    for (command, what) in [
+        (&["plan", "ppo.yaml", "--settings", ""][..], "--settings is empty"),
+        (&["plan", "ppo.yaml", "--set="], "--set is empty"),
+        (&["stop", "ppo.yaml", "--timeout", ""], "--timeout is empty"),
+        (&["diagnose", ""], "argument 2 is empty"),
+        (
+            &["plan", "--set", "supervisor.trainer=plain", "--", ""],
+            "the command is empty",
+        ),
+    ] {
+        world.run(command).refuses(64, &[what, "hint:"]);
+    }
+    world
+        .run(&["plan", "ppo.yaml", "--set", "trainer.project_name="])
+        .tells(0, &["would start"]);
 }
 
 #[test]
@@ -278,9 +292,22 @@ fn text_that_is_none_and_overrides_that_are_none() {
     fs::write(world.path("latin.yaml"), b"a: \xe9\n").unwrap();
     world.run(&["plan", "latin.yaml"]).refuses(78, &["latin.yaml", "UTF-8"]);
     world.write("ppo.yaml", PPO);
+    world.run(&["plan", "ppo.yaml", "--set", "trainer.save_freq"]).refuses(
+        64,
+        &[
+            "trainer.save_freq",
+            "a value is missing",
+            "--set trainer.save_freq=VALUE",
+        ],
+    );
+    for text in ["=3", "+=3", "~", "supervisor.=3", "supervisor."] {
+        world
+            .run(&["plan", "ppo.yaml", "--set", text])
+            .refuses(64, &[text, "the key is empty"]);
+    }
     world
-        .run(&["plan", "ppo.yaml", "--set", "trainer.save_freq"])
-        .refuses(78, &["trainer.save_freq", "key=value"]);
+        .run(&["plan", "ppo.yaml", "--set", ""])
+        .refuses(64, &["--set is empty"]);
     world
         .run(&["plan", "ppo.yaml", "--set", "trainer.save_freq=1,2"])
         .refuses(78, &["trainer.save_freq=1,2", "sweep"]);
@@ -306,6 +333,22 @@ fn runs_and_paths_that_are_not_there() {
     world
         .run(&["checkpoints", "nothing"])
         .refuses(64, &["nothing", "no such directory"]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_no_run() {
+    let world = World::new();
+    fs::create_dir_all(world.path("root/.supervise")).unwrap();
+    world.write("root/.supervise/journal", "no directory");
+    world
+        .run(&["status", "root"])
+        .refuses(69, &["reading the journals in", "root/.supervise"]);
+}
+
+#[test]
+fn a_block_that_is_left_to_the_trainer_is_told() {
+    let yaml = format!("{PPO}supervizor:\n  retries: 3\n");
+    plan(&yaml).tells(0, &["ppo.yaml:", "`supervizor` is left to the trainer", "`supervisor`"]);
 }
 
 #[test]

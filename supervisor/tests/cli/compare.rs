@@ -137,7 +137,7 @@ fn what_cannot_be_compared_is_no_difference() {
     let world = world();
     let compare = |a: &str, b: &str| world.run(&["compare", a, b]);
     compare("ckpt", "nowhere").refuses(64, &["no such directory"]);
-    compare("", "ckpt").refuses(64, &["an empty word"]);
+    compare("", "ckpt").refuses(64, &["argument 2 is empty"]);
     world.write("torn.safetensors", "torn");
     compare("bf16", "torn.safetensors").refuses(20, &["torn.safetensors"]);
     let first = fs::read_dir(world.path("fp32")).unwrap().map(|e| e.unwrap().path());

@@ -155,7 +155,7 @@ fn a_target_is_never_written_over_and_never_inside_the_checkpoint() {
     merge("there").refuses(64, &["exists", "nothing is written over"]);
     merge("there/file").refuses(64, &["exists"]);
     merge("none/model").refuses(69, &["there is no directory none", "mkdir -p none"]);
-    merge("").refuses(64, &["an empty word"]);
+    merge("").refuses(64, &["--target is empty"]);
     merge("ckpt/global_step_2/merged").refuses(64, &["inside of the checkpoint"]);
     merge("ckpt/global_step_2/actor/merged").refuses(64, &["inside of the checkpoint"]);
     assert_eq!(fs::read_to_string(world.path("there/file")).unwrap(), "mine");

@@ -47,6 +47,7 @@ fn mistakes() -> Vec<Mistake> {
         typed("A command of other programs: start", "start ppo.yaml"),
         typed("A command of other programs: restart", "restart ppo.yaml"),
         typed("A command of other programs: rm", "rm ppo.yaml"),
+        typed("A YAML in the place of the command", "ppo.yaml --detach"),
         typed("An override as for Hydra", "plan ppo.yaml trainer.save_freq=20"),
         typed("An override as for Hydra, and no file", "plan trainer.save_freq=20"),
         typed(

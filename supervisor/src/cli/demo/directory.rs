@@ -13,7 +13,6 @@ pub(super) struct DemoDir {
 
 impl DemoDir {
     pub(super) fn kept(path: &Utf8Path) -> Result<Self, CliError> {
-        crate::cli::not_empty(path.as_str(), "--keep")?;
         let made = std::fs::create_dir(path).and_then(|()| camino::absolute_utf8(path));
         let path = made.map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => {

@@ -161,7 +161,6 @@ pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
 
 /// Complete weights: a safetensors file, or the directory of a model.
 pub(in crate::cli) fn exported(name: &str) -> Result<Option<FoundModel>, CliError> {
-    crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
     let found = |dir: &Utf8Path, files| FoundModel {
         root: dir.to_owned(),

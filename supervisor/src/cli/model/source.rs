@@ -23,7 +23,6 @@ pub(in crate::cli) fn find(
     role: Option<&str>,
     meter: &mut ByteMeter,
 ) -> Result<FoundModel, CliError> {
-    crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
     if let Some(mut found) = in_step(path, role, None)? {
         found.root = path.to_owned();
@@ -52,7 +51,6 @@ pub(in crate::cli) fn step_dir(
     step: Option<u64>,
     meter: &mut ByteMeter,
 ) -> Result<(Utf8PathBuf, Step), CliError> {
-    crate::cli::not_empty(name, "RUN|DIR")?;
     match step_of(Utf8Path::new(name)) {
         Some(own) if step.is_none_or(|n| Step(n) == own) => Ok((name.into(), own)),
         Some(_) => Err(CliError::usage(format!(

@@ -39,7 +39,6 @@ pub(super) enum StepJudge {
 impl StepJudge {
     /// The trainer of this name, or of this file.
     pub(super) fn named(word: &str) -> Result<Self, CliError> {
-        crate::cli::not_empty(word, "--as")?;
         if let Some(adapter) = registry::with_steps(word) {
             return Ok(Self::Adapter(adapter));
         }

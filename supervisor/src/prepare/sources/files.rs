@@ -70,11 +70,6 @@ impl ConfigReadError {
     fn told(self, path: &Utf8Path) -> CliError {
         match self {
             Self::Io(e) if e.kind() == io::ErrorKind::NotFound => {
-                let path = if path.as_str().is_empty() {
-                    Utf8Path::new("''")
-                } else {
-                    path
-                };
                 let error = CliError::usage(format!("{path}: there is no such file"))
                     .hint("name the trainer's YAML; the path is relative to the working directory");
                 match path.as_str().split_once('=') {

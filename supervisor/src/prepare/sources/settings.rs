@@ -31,26 +31,33 @@ type Flags = Vec<(String, String)>;
 pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError> {
     let (mut flags, mut rest) = (Vec::new(), Vec::new());
     for text in set {
-        match text.strip_prefix("supervisor.") {
-            Some(ours) => match ours.split_once('=') {
-                Some((key, value)) => flags.push((key.to_owned(), value.to_owned())),
-                None => {
-                    return Err(CliError::usage(format!("--set {text}: a value is missing"))
-                        .hint(format!("write --set {text}=VALUE")));
-                }
-            },
-            None if text.is_empty() => return Err(CliError::usage("--set is empty").hint("write --set key=value")),
-            None => rest.push(text.clone()),
+        let shown = redact_word(text);
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text.as_str(), None),
+        };
+        let ours = name.strip_prefix("supervisor.");
+        if ours.unwrap_or(name).trim_start_matches(['+', '~']).is_empty() {
+            return Err(CliError::usage(format!("--set {shown}: the key is empty")).hint("write --set KEY=VALUE"));
+        }
+        match (ours, value) {
+            (Some(key), Some(value)) => flags.push((key.to_owned(), value.to_owned())),
+            (None, None) if text.starts_with('~') => rest.push(text.clone()),
+            (_, None) => {
+                return Err(CliError::usage(format!("--set {shown}: a value is missing"))
+                    .hint(format!("write --set {shown}=VALUE")));
+            }
+            (None, Some(_)) => rest.push(text.clone()),
         }
     }
     Ok((flags, rest))
 }
 
 /// Refuses a top-level key that is a misspelled `supervisor`: all settings below it would be lost. If the file has a `supervisor`
-/// block too, the other key is the trainer's.
-pub(super) fn check_block(tree: &ConfigTree) -> Result<(), CliError> {
+/// block too, the other key is the trainer's, and the answer is a note about it.
+pub(super) fn check_block(tree: &ConfigTree) -> Result<Option<String>, CliError> {
     let ConfigValue::Map(map) = &tree.root.value else {
-        return Ok(());
+        return Ok(None);
     };
     let misspelled = |(key, node): &(&MapKey, &ConfigNode)| is_misspelled_block(&key.to_string(), node);
     match map.iter().find(misspelled) {
@@ -66,7 +73,11 @@ pub(super) fn check_block(tree: &ConfigTree) -> Result<(), CliError> {
         .hint(format!(
             "if it is the trainer's own key, add a line `{BLOCK}: {{}}` to the file"
         ))),
-        _ => Ok(()),
+        Some((key, node)) => Ok(Some(format!(
+            "{}: `{key}` is left to the trainer: the settings of supervise are read from `{BLOCK}`",
+            node.origin
+        ))),
+        None => Ok(None),
     }
 }
 
