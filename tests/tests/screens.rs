@@ -65,8 +65,8 @@ fn calm(text: &str, folder: &Path) -> String {
     let rules = [
         (r"/tmp/supervise-e2e\.\w+", "/home/you"),
         (r"\bsupervise-e2e\.\w+…?", "NAME"),
-        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "DATE"),
-        (r"\d\d:\d\d:\d\dZ", "TIME"),
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", "DATE"),
+        (r"\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", "TIME"),
         (r"\b[0-9a-f]{16}\b", "RUN"),
         (r"\(\d+(, \d+)+\)", "(PIDS)"),
         (r"\b(pid|guard) \d+", "$1 PID"),

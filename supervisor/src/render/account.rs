@@ -1,7 +1,7 @@
 //! How an attempt failed: what happened first and where, the evidence, what followed, what was ruled out, what to do.
 
 use super::one_line;
-use super::time::stamp;
+use super::time::local_stamp;
 use super::{bytes, count};
 use camino::Utf8Path;
 use serde::Serialize;
@@ -182,7 +182,7 @@ impl FailureAccount {
             self.worker.map(|w| format!("worker {w}")),
             self.host.as_ref().map(|h| format!("on {h}")),
             self.step.map(|s| format!("at step {s}")),
-            self.at.map(|at| format!("at {}", stamp(at))),
+            self.at.map(|at| format!("at {}", local_stamp(at))),
         ];
         let place = place.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let mut out = vec![format!("first     {} [{class}]", self.first)];

@@ -5,7 +5,7 @@ use super::account::{FailureAccount, FirstFailure};
 use super::advice::advice;
 use super::record::{diagnosis, line, start_point, words};
 use super::terminal::{paragraph, shown};
-use super::time::{span, stamp};
+use super::time::{clock, local_clock, local_stamp, span};
 use super::{one_line, outcome::outcome_words, record::rehearsed};
 use camino::Utf8Path;
 use serde::Serialize;
@@ -33,6 +33,21 @@ pub struct TimelineLine {
     /// A step was proven or deleted as planned.
     #[serde(skip)]
     pub routine: bool,
+}
+
+impl TimelineLine {
+    /// The text without the time of day that it begins with.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let words = self.text.strip_prefix(&clock(self.at)).unwrap_or(&self.text);
+        paragraph(words.trim_start())
+    }
+
+    /// The text with the time of day here.
+    #[must_use]
+    pub fn local(&self) -> String {
+        format!("{} {}", local_clock(self.at), self.words())
+    }
 }
 
 /// One attempt.
@@ -394,7 +409,7 @@ impl AttemptStory {
             out.push_str(&format!(": {}", shown(&start_point(from))));
         }
         if let (Some(at), Some(ran)) = (self.launched, self.ran()) {
-            out.push_str(&format!(" at {}, ran {}", stamp(at), span(ran)));
+            out.push_str(&format!(" at {}, ran {}", local_stamp(at), span(ran)));
         }
         if let Some(step) = self.step {
             out.push_str(&format!(" to step {step}"));
@@ -416,7 +431,7 @@ fn story_text(s: &AttemptStory) -> String {
         (n, None) => format!("\nattempt {n}\n"),
     };
     if let Some(at) = s.launched {
-        out.push_str(&format!("  launched  {}\n", stamp(at)));
+        out.push_str(&format!("  launched  {}\n", local_stamp(at)));
     }
     if !s.argv.is_empty() {
         let command = shown(&super::shown_command(&s.argv));
@@ -426,7 +441,7 @@ fn story_text(s: &AttemptStory) -> String {
         if n == FIRST && s.left_out > 0 {
             out.push_str(&format!("  ({} lines are left out)\n", s.left_out));
         }
-        out.push_str(&format!("  {}\n", paragraph(&told.text)));
+        out.push_str(&format!("  {}\n", told.local()));
         for r in told.reasons.iter().skip(1) {
             out.push_str(&format!("      and {}\n", one_line(&r.text, 600)));
         }

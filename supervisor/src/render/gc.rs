@@ -1,7 +1,7 @@
 //! Leftovers of a run and which of them to delete, as text and as JSON.
 
 use super::terminal::shown;
-use super::time::stamp;
+use super::time::{local_stamp, stamp};
 use super::{bytes, count, table};
 use crate::lead::Lead;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -29,6 +29,8 @@ pub struct LeftoverView {
     pub bytes: u64,
     /// When it was moved there, in UTC.
     pub since: String,
+    #[serde(skip)]
+    at: WallMs,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     pub delete: bool,
@@ -77,6 +79,7 @@ impl GcView {
                 },
                 bytes: l.bytes,
                 since: stamp(WallMs(l.since.saturating_mul(1000))),
+                at: WallMs(l.since.saturating_mul(1000)),
                 why: l.why,
                 place: l.place,
             })
@@ -155,7 +158,7 @@ fn row(l: &LeftoverView) -> Vec<String> {
         goes.to_owned(),
         l.kind.to_owned(),
         bytes(l.bytes),
-        l.since.clone(),
+        local_stamp(l.at),
         l.path.to_string(),
     ]
 }

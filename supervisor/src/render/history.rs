@@ -4,7 +4,7 @@ use super::explain::{AttemptStory, ExplainView};
 use super::ledger::{ComebackView, LedgerView, totals};
 use super::one_line;
 use super::record::start_point;
-use super::time::{span, stamp};
+use super::time::{local_stamp, span};
 use super::{table, terminal::shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -114,9 +114,9 @@ impl HistoryView {
         }
     }
 
-    /// The history as a table.
+    /// The history as a table; `limit`: characters shown of a cause.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, limit: usize) -> String {
         let step = |s: Option<Step>| s.map_or_else(|| "-".to_owned(), |s| s.to_string());
         let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| span(Ms(ms)));
         let rows: Vec<Vec<String>> = self
@@ -124,12 +124,12 @@ impl HistoryView {
             .iter()
             .map(|a| {
                 let cause = match (&a.class, &a.cause) {
-                    (Some(class), Some(cause)) => format!("{class}: {}", one_line(cause, 100)),
-                    (_, cause) => cause.as_ref().map_or_else(|| "-".to_owned(), |c| one_line(c, 100)),
+                    (Some(class), Some(cause)) => format!("{class}: {}", one_line(cause, limit)),
+                    (_, cause) => cause.as_ref().map_or_else(|| "-".to_owned(), |c| one_line(c, limit)),
                 };
                 vec![
                     a.attempt.to_string(),
-                    a.launched.map_or_else(|| "-".to_owned(), stamp),
+                    a.launched.map_or_else(|| "-".to_owned(), local_stamp),
                     step(a.from_step),
                     step(a.to_step),
                     time(a.launched.map(|_| a.ran_ms)),

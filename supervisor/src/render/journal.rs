@@ -1,7 +1,7 @@
 //! Journal records for display and for other programs: one flat object each.
 
 use super::one_line;
-use super::time::stamp;
+use super::time::local_stamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use supervise_core::id::{ActId, Seq, Tick, WallMs};
@@ -102,7 +102,7 @@ impl RecordView {
         let why = first.map(|why| format!("  because {why}")).unwrap_or_default();
         let line = format!(
             "{}  {}:{}  {}{why}{body}",
-            stamp(self.wall),
+            local_stamp(self.wall),
             self.term,
             self.seq,
             self.kind

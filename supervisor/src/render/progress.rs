@@ -2,7 +2,7 @@
 //! show this.
 
 use super::name::run_name;
-use super::time::{span, stamp};
+use super::time::{local_stamp, span};
 use serde::Serialize;
 use supervise_core::decide::stall_limits::StallLimits;
 use supervise_core::event::TrainerPhase;
@@ -190,7 +190,11 @@ impl ProgressReport {
     /// `in about 2h 5m, at 2026-11-21T14:05:00+01:00`.
     #[must_use]
     pub fn eta_words(&self, now: WallMs) -> Option<String> {
-        Some(format!("in about {}, at {}", span(self.left(now)?), stamp(self.eta?)))
+        Some(format!(
+            "in about {}, at {}",
+            span(self.left(now)?),
+            local_stamp(self.eta?)
+        ))
     }
 }
 

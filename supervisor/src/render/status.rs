@@ -14,7 +14,7 @@ use super::outcome::outcome_words;
 use super::progress::ProgressReport;
 use super::record::rehearsed;
 use super::terminal::shown;
-use super::time::{span, stamp};
+use super::time::{local_stamp, span};
 use super::{count, one_line, shown_command};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -373,7 +373,7 @@ impl StatusView {
                 (Some(age), Some(last)) => format!(" ({} for {age}, last event {last} ago)", self.mode),
                 _ => String::new(),
             };
-            row("since", format!("{}{ages}", stamp(WallMs(since))));
+            row("since", format!("{}{ages}", local_stamp(WallMs(since))));
         }
         for (at, reason) in self.because().enumerate() {
             row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));

@@ -1,14 +1,20 @@
-//! Times and durations as text. Times are in UTC, so that a log from another machine reads the same.
+//! Times and durations as text. JSON, pages and the lines of `run` have times in UTC, so that a log from another machine reads the
+//! same; what a command prints for people has them in the zone of this machine (`TZ`, else `/etc/localtime`).
 
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
+use std::sync::LazyLock;
 use supervise_core::id::{Ms, WallMs};
 
 const DAY: i64 = 86_400;
 
-/// The time of day, `12:04:31Z`.
+static ZONE: LazyLock<TimeZone> = LazyLock::new(TimeZone::system);
+
+/// The time of day in UTC, `12:04:31Z`.
 #[must_use]
 pub fn clock(at: WallMs) -> String {
-    let s = at.0.div_euclid(1000).rem_euclid(DAY);
-    format!("{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
+    text(at, &TimeZone::UTC, "%H:%M:%S")
 }
 
 /// Days since 1970.
@@ -17,24 +23,33 @@ pub fn day(at: WallMs) -> i64 {
     at.0.div_euclid(1000 * DAY)
 }
 
-/// Date and time, `2026-11-21T12:04:31Z`.
+/// Date and time in UTC, `2026-11-21T12:04:31Z`.
 #[must_use]
 pub fn stamp(at: WallMs) -> String {
-    let (y, m, d) = date(at.0.div_euclid(1000).div_euclid(DAY));
-    format!("{y:04}-{m:02}-{d:02}T{}", clock(at))
+    text(at, &TimeZone::UTC, "%Y-%m-%dT%H:%M:%S")
 }
 
-/// Converts days since 1970 to a Gregorian date, counting eras of 400 years from March 1.
-fn date(days: i64) -> (i64, i64, i64) {
-    const ERA: i64 = 146_097;
-    let from_march = days.saturating_add(719_468);
-    let (era, day) = (from_march.div_euclid(ERA), from_march.rem_euclid(ERA));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let d = of_year - (153 * month + 2) / 5 + 1;
-    let m = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + i64::from(m <= 2), m, d)
+/// The time of day here, `13:04:31+01:00`.
+#[must_use]
+pub fn local_clock(at: WallMs) -> String {
+    text(at, &ZONE, "%H:%M:%S")
+}
+
+/// Date and time here, `2026-11-21T13:04:31+01:00`.
+#[must_use]
+pub fn local_stamp(at: WallMs) -> String {
+    text(at, &ZONE, "%Y-%m-%dT%H:%M:%S")
+}
+
+fn text(at: WallMs, zone: &TimeZone, format: &str) -> String {
+    let limits = (Timestamp::MIN, Timestamp::MAX);
+    let at = Timestamp::from_millisecond(at.0).unwrap_or(if at.0 < 0 { limits.0 } else { limits.1 });
+    let local = at.to_zoned(zone.clone());
+    let offset = match local.offset().seconds() {
+        0 => "Z",
+        _ => "%:z",
+    };
+    strtime::format(format!("{format}{offset}"), &local).unwrap_or_else(|_| at.to_string())
 }
 
 /// A duration in the two units that matter: `250 ms`, `3.5 s`, `4m 10s`, `2h 5m`, `3d 4h`.
@@ -76,6 +91,23 @@ mod tests {
             assert_eq!(stamp(WallMs(secs * 1000)), text);
         }
         assert_eq!(clock(WallMs(43_471_999)), "12:04:31Z");
+        for odd in [i64::MIN, i64::MAX] {
+            assert!(stamp(WallMs(odd)).ends_with('Z'));
+        }
+    }
+
+    #[test]
+    fn a_zone_shows_its_offset_at_that_moment() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let of = |secs: i64| text(WallMs(secs * 1000), &zone, "%Y-%m-%dT%H:%M:%S");
+        assert_eq!(of(1_795_219_200), "2026-11-21T01:00:00+01:00");
+        assert_eq!(of(1_784_851_200), "2026-07-24T02:00:00+02:00");
+    }
+
+    #[test]
+    fn a_zone_without_an_offset_is_utc() {
+        let zone = TimeZone::posix("GMT0").unwrap();
+        assert_eq!(text(WallMs(0), &zone, "%H:%M:%S"), "00:00:00Z");
     }
 
     #[test]

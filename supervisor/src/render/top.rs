@@ -13,7 +13,7 @@ use super::explain::ExplainView;
 use super::status::StatusView;
 use super::table::place_in_list;
 use super::terminal::shown;
-use super::time::clock;
+use super::time::local_clock;
 use fold::{clip, faint, plain, strong};
 use ratatui::text::{Line, Span};
 use supervise_core::id::WallMs;
@@ -299,7 +299,7 @@ impl TopState {
             (_, Some(v)) => name(v),
             (_, None) => self.chosen.clone().unwrap_or_default(),
         };
-        let time = clock(now);
+        let time = local_clock(now);
         let left = "supervise  ".len() + time.len() + 2;
         let what = fold::end_of(&what, width.saturating_sub(left));
         let gap = width.saturating_sub(left + fold::width(&what)) + 2;

@@ -33,6 +33,7 @@ mod release;
 mod render;
 mod reshard;
 mod sbatch;
+mod screens;
 mod seams;
 mod secrets;
 mod verify;

@@ -75,6 +75,7 @@ impl World {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.path("home"))
+            .env("TZ", "UTC")
             .env("XDG_STATE_HOME", self.path("state"))
             .env("XDG_CONFIG_HOME", self.path("config"))
             .stdin(Stdio::null());

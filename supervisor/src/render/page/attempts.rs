@@ -3,8 +3,8 @@
 use super::super::explain::{AttemptStory, TimelineLine};
 use super::super::record::start_point;
 use super::super::status::StatusView;
-use super::super::terminal::{paragraph, shown};
-use super::super::time::{clock, span};
+use super::super::terminal::shown;
+use super::super::time::span;
 use super::super::{count, one_line};
 use super::when;
 use maud::{Markup, html};
@@ -92,10 +92,7 @@ fn told<'a>(lines: impl Iterator<Item = &'a TimelineLine>) -> Markup {
     html! {
         ol.told {
             @for line in lines {
-                // The text begins with the time of day.
-                @let at = clock(line.at);
-                @let words = line.text.strip_prefix(&at).unwrap_or(&line.text).trim_start();
-                li { (when(line.at)) " " span { (paragraph(words)) } }
+                li { (when(line.at)) " " span { (line.words()) } }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The scheduler's job of a run.
 
 use super::super::count;
-use super::super::time::stamp;
+use super::super::time::local_stamp;
 use serde::Serialize;
 use supervise_core::id::WallMs;
 
@@ -23,7 +23,7 @@ impl JobView {
             0 => String::new(),
             n => format!(", started again {}", count(n.into(), "time")),
         };
-        let ends = self.ends.map(|at| format!(", ends at {}", stamp(WallMs(at))));
+        let ends = self.ends.map(|at| format!(", ends at {}", local_stamp(WallMs(at))));
         format!("Slurm job {}{again}{}", self.job, ends.unwrap_or_default())
     }
 }

@@ -1,7 +1,8 @@
 //! One run: its state, its attempts, and the latest observations and decisions.
 
+use super::super::explain::TimelineLine;
 use super::super::sign::sign;
-use super::super::terminal::{line as escaped, paragraph};
+use super::super::terminal::line as escaped;
 use super::TopState;
 use super::fold::{plain, strong, toned, wrapped};
 use ratatui::text::Line;
@@ -53,7 +54,7 @@ pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
                 let told = newest.told.iter().skip(from).rev();
                 more(
                     "seen and decided in the newest, the last first",
-                    told.map(|t| paragraph(&t.text)).collect(),
+                    told.map(TimelineLine::local).collect(),
                 );
             }
         }
