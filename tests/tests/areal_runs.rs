@@ -238,13 +238,13 @@ fn what_is_on_disk_is_listed_also_when_nobody_runs() {
     let run = Run::new();
     run.run(&[]).expect(0);
     let root = run.root();
-    let ended = run.scene.ask(&["checkpoints", root.to_str().unwrap()]);
+    let ended = run.scene.ask(&["checkpoints", root.to_str().unwrap(), "-v"]);
     ended.expect(0).says("live").says("kept");
     let shard = root.join("default/recover_checkpoint/__0_0.distcp");
     let bytes = fs::read(&shard).unwrap();
     let saved_at = fs::metadata(&shard).unwrap().modified().unwrap();
     fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
-    let ended = run.scene.ask(&["checkpoints", root.to_str().unwrap()]);
+    let ended = run.scene.ask(&["checkpoints", root.to_str().unwrap(), "-v"]);
     let live = ended.text.lines().find(|line| line.contains("live")).unwrap();
     assert!(live.contains("incomplete") && !live.contains("exact"), "{live}");
     fs::write(&shard, bytes).unwrap();

@@ -5,10 +5,11 @@ use super::target;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare::{PrepareRequest, discover, proof_memory};
-use crate::printer::ByteMeter;
+use crate::printer::{self, ByteMeter};
 use crate::render::checkpoints::{CheckpointsView, text};
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
+use supervise_trainers::registry;
 
 pub(super) const EXAMPLES: &str = "  supervise checkpoints ppo.yaml
   supervise checkpoints /ckpt/my-run --depth full
@@ -23,19 +24,32 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Show how each step was proven, and what the tracker file says
+    #[arg(long, short)]
+    verbose: bool,
     /// How much to read of each file
     #[arg(long, value_enum, default_value = "structure")]
     depth: super::DepthArg,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let place = place(&args.name)?;
-    let root = &place.root;
+    let mut place = place(&args.name)?;
     let mut meter = ByteMeter::new();
-    let scan = look_at_run(&place, args.depth.into(), &mut |read| {
-        meter.tell(read, None);
-        true
-    });
+    let mut look = |place: &RunCheckpoints| {
+        look_at_run(place, args.depth.into(), &mut |read| {
+            meter.tell(read, None);
+            true
+        })
+    };
+    let mut scan = look(&place);
+    if scan.steps.is_empty()
+        && let Some(root) = root_of_step(&place.root)
+    {
+        printer::note(&format!("{} is a step; these are all steps of {root}", place.root));
+        place = unknown_run(&root, place.expect.memory);
+        scan = look(&place);
+    }
+    let root = &place.root;
     let exports = match place.store {
         Some(_) => exports::below(root, args.depth.into(), place.expect.memory, &mut meter),
         None => Vec::new(),
@@ -44,12 +58,19 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&CheckpointsView::of(root.as_str(), &scan, &exports))?;
     } else {
-        super::print(&text(root.as_str(), &scan, &exports))?;
+        super::print(&text(root.as_str(), &scan, &exports, args.verbose))?;
     }
     match &scan.unreadable {
         Some(_) => Ok(SuperviseExitCode::Environment.code()),
         None => Ok(SuperviseExitCode::Finished.code()),
     }
+}
+
+/// The root of a directory that is a step by its name.
+fn root_of_step(dir: &Utf8Path) -> Option<Utf8PathBuf> {
+    let dir = dir.canonicalize_utf8().ok()?;
+    registry::of_step_name(dir.file_name()?)?;
+    dir.parent().map(Utf8Path::to_owned)
 }
 
 /// The directory to read and the expected layout: from a run's own specification, or else from what is there.

@@ -9,14 +9,14 @@ use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare;
 use crate::printer::ByteMeter;
-use crate::render::verify::{PathView, VerifyView};
+use crate::render::verify::{PathView, VerifyDetail, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
 use inspect::{StepJudge, VerifyOptions};
 use std::io;
 use supervise_core::checkpoint::{Depth, Verdict};
 
 pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
-  supervise verify /ckpt/my-run/global_step_120 --depth full
+  supervise verify /ckpt/my-run/global_step_120 --depth full --files
   supervise verify /ckpt/my-run/global_step_120/actor
   supervise verify model_world_size_8_rank_3.pt --tensors --json
   supervise verify /ckpt/my-run --as skyrl
@@ -64,6 +64,12 @@ pub(super) struct Args {
     /// List the tensors of each file
     #[arg(long)]
     tensors: bool,
+    /// List every file after the steps
+    #[arg(long)]
+    files: bool,
+    /// Show what was checked, and what a resume restores
+    #[arg(long, short)]
+    verbose: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -89,7 +95,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        super::print(&view.text())?;
+        let detail = VerifyDetail {
+            files: args.files || args.verbose,
+            verbose: args.verbose,
+        };
+        super::print(&view.text(detail))?;
     }
     Ok(view.exit_code)
 }

@@ -1,6 +1,6 @@
 //! The steps of a checkpoint root, one line each.
 
-use super::time::stamp;
+use super::time::local_stamp;
 use super::{bytes, table, terminal};
 use crate::lead::Lead;
 use camino::Utf8PathBuf;
@@ -62,43 +62,33 @@ impl<'a> CheckpointsView<'a> {
     }
 }
 
-/// The table of steps and exports.
+/// The table of steps and exports. `verbose`: also how each step was proven, and the trainer's pointer even if it is right.
 #[must_use]
-pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
+pub fn text(root: &str, scan: &ScanReport, exports: &[Export], verbose: bool) -> String {
     let root = terminal::shown(root);
     if let Some(why) = &scan.unreadable {
         return format!("{root} cannot be read: {}\n", terminal::shown(why));
     }
     let only = scan.steps.iter().any(|c| c.save.is_some() || is_live(&c.id));
-    let mut out = match &scan.tracker {
-        TrackerState::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
-        TrackerState::Missing => format!("{root}: no tracker file\n"),
-        TrackerState::Unused => format!("{root}: the newest step is the one with the highest number\n"),
-        TrackerState::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
-        TrackerState::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
-        TrackerState::Empty => format!("{root}: the tracker file is empty\n"),
-        TrackerState::NotAFile(what) => format!("{root}: the tracker file is {}\n", terminal::shown(what)),
-        TrackerState::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
-        TrackerState::Step(n) => format!("{root}: the tracker file names step {n}\n"),
+    let newest = scan.steps.iter().find(|c| c.verdict == Verdict::Whole);
+    let mut out = match newest {
+        _ if scan.steps.is_empty() => format!("{root}: no steps\n"),
+        Some(c) => format!("{root}: step {} is the newest whole step\n", c.step),
+        None => format!("{root}: no whole step\n"),
     };
-    if scan.steps.is_empty() {
-        out.push_str("no steps\n");
-    } else {
-        let mut head = vec!["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"];
-        let mut rows: Vec<Vec<String>> = scan.steps.iter().map(row).collect();
-        if only {
-            head.insert(1, "WHAT");
-            for (row, c) in rows.iter_mut().zip(&scan.steps) {
-                let what = match &c.id {
-                    id if is_live(id) => "live",
-                    id if is_own(id) => "not named",
-                    id if is_older(id) => "older",
-                    _ => "kept",
-                };
-                row.insert(1, what.to_owned());
-            }
-        }
-        out.push_str(&table(&head, &rows));
+    if !scan.steps.is_empty() {
+        let rows: Vec<Vec<String>> = scan.steps.iter().map(|c| row(c, only, verbose)).collect();
+        let head = [
+            Some("STEP"),
+            only.then_some("WHAT"),
+            Some("VERDICT"),
+            verbose.then_some("PROVEN"),
+            verbose.then_some("RESUME"),
+            Some("SIZE"),
+            Some("NEWEST FILE"),
+            Some("WHY"),
+        ];
+        out.push_str(&table(&head.into_iter().flatten().collect::<Vec<_>>(), &rows));
     }
     if !exports.is_empty() {
         out.push_str("exports of the weights: nothing can be resumed from them\n");
@@ -108,10 +98,33 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
             &rows,
         ));
     }
+    let is_right = match &scan.tracker {
+        TrackerState::Step(n) => newest.is_some_and(|c| c.step == *n),
+        TrackerState::Missing => only || scan.steps.is_empty(),
+        TrackerState::Unused => true,
+        TrackerState::Empty | TrackerState::NotAFile(_) | TrackerState::Garbage(_) => false,
+    };
+    if verbose || !is_right {
+        out.push_str(&format!("{} {}\n", Lead::Note, tracker(&scan.tracker, only)));
+    }
     for remark in &scan.remarks {
         out.push_str(&format!("{} {}\n", Lead::Note, terminal::shown(remark)));
     }
     out
+}
+
+fn tracker(tracker: &TrackerState, only: bool) -> String {
+    match tracker {
+        TrackerState::Missing if only => "one checkpoint, overwritten by each save".to_owned(),
+        TrackerState::Missing => "no tracker file".to_owned(),
+        TrackerState::Unused => "the newest step is the one with the highest number".to_owned(),
+        TrackerState::Step(n) if only => format!("LATEST names step {n}"),
+        TrackerState::Garbage(why) if only => format!("LATEST names nothing: {}", terminal::shown(why)),
+        TrackerState::Empty => "the tracker file is empty".to_owned(),
+        TrackerState::NotAFile(what) => format!("the tracker file is {}", terminal::shown(what)),
+        TrackerState::Garbage(text) => format!("the tracker file says {text:?}, which is no step"),
+        TrackerState::Step(n) => format!("the tracker file names step {n}"),
+    }
 }
 
 fn export(e: &Export) -> Vec<String> {
@@ -126,25 +139,32 @@ fn export(e: &Export) -> Vec<String> {
     ]
 }
 
-fn row(c: &CheckpointSummary) -> Vec<String> {
-    let newest = if c.newest == WallMs(0) {
-        "-".to_owned()
-    } else {
-        stamp(c.newest)
+fn row(c: &CheckpointSummary, only: bool, verbose: bool) -> Vec<String> {
+    let newest = match c.newest {
+        WallMs(0) => "-".to_owned(),
+        at => local_stamp(at),
     };
-    vec![
-        c.step.to_string(),
-        if c.husk {
-            "husk".to_owned()
+    let what = match &c.id {
+        id if is_live(id) => "live",
+        id if is_own(id) => "not named",
+        id if is_older(id) => "older",
+        _ => "kept",
+    };
+    let cells = [
+        Some(c.step.to_string()),
+        only.then(|| what.to_owned()),
+        Some(if c.husk {
+            "pruned".to_owned()
         } else {
             c.verdict.to_string()
-        },
-        c.proven.map_or("no", |d| d.word()).to_owned(),
-        resume_word(c).to_owned(),
-        bytes(c.bytes),
-        newest,
-        why(c),
-    ]
+        }),
+        verbose.then(|| c.proven.map_or("no", |d| d.word()).to_owned()),
+        verbose.then(|| resume_word(c).to_owned()),
+        Some(bytes(c.bytes)),
+        Some(newest),
+        Some(why(c)),
+    ];
+    cells.into_iter().flatten().collect()
 }
 
 fn resume_word(c: &CheckpointSummary) -> &'static str {

@@ -7,10 +7,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use supervise_checkpoint::torch::TorchTensor;
 use supervise_checkpoint::{FileKind, FileReport};
-use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Verdict};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Resumability, Verdict};
 
-/// Whole files listed by name; the rest are counted.
-const NAMED: usize = 24;
 /// Tensors shown per file in text; `--json` lists all.
 const TENSORS: usize = 200;
 
@@ -126,6 +124,23 @@ impl PathView {
         }
     }
 
+    /// Whether contents of files were left unread.
+    fn is_skimmed(&self) -> bool {
+        self.files.iter().any(|f| f.checked == Depth::Structure)
+    }
+
+    /// Whether the text shows a file that nobody asked for: it was named itself, or the line of no step or set speaks for it.
+    fn shows(&self, file: &FileView) -> bool {
+        let is_plain = file.verdict == Verdict::Whole && file.findings.iter().all(|f| f.level == FindingLevel::Note);
+        let within =
+            |dir: &str| self.what != "root" && self.what != "directory" || Utf8Path::new(&file.path).starts_with(dir);
+        let speaks = |verdict| file.verdict == Verdict::Whole || verdict != Verdict::Whole;
+        let steps = self.steps.iter().map(|c| (c.id.0.as_str(), c.verdict));
+        let mut lines = steps.chain(self.sets.iter().map(|s| (s.path.as_str(), s.verdict)));
+        let covered = lines.any(|(dir, verdict)| within(dir) && speaks(verdict));
+        self.what == "file" || !file.tensors.is_empty() || !is_plain && !covered
+    }
+
     /// Doubts that remain about whole files: which save weights belong to, and bytes without a checksum.
     fn limits(&self) -> Vec<&'static str> {
         let whole = |kinds: &[FileKind]| {
@@ -170,11 +185,20 @@ impl PathView {
         if free {
             out.push("words that a model may choose (chat templates, special tokens, names)");
         }
-        if self.files.iter().any(|f| f.checked == Depth::Structure) {
+        if self.is_skimmed() {
             out.push("contents that only --depth full reads");
         }
         out
     }
+}
+
+/// What the text shows besides the verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VerifyDetail {
+    /// Every file.
+    pub files: bool,
+    /// How each step was proven, what a resume from it restores, what was checked.
+    pub verbose: bool,
 }
 
 /// The result of `verify`, as stable JSON.
@@ -204,39 +228,35 @@ impl VerifyView {
         }
     }
 
-    /// The result as text.
+    /// The result as text: a line for each step, then what was asked for.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut out: String = self.paths.iter().map(path_text).collect();
-        out.push_str(&legend(&self.paths));
+    pub fn text(&self, detail: VerifyDetail) -> String {
+        let mut out: String = self.paths.iter().map(|p| path_text(p, detail)).collect();
+        let more = self.verdict == Verdict::Whole && self.paths.iter().any(PathView::is_skimmed);
+        match detail.verbose {
+            true => out.push_str(&legend(&self.paths)),
+            false if more => out.push_str("checked the structure; --depth full reads every byte\n"),
+            false => {}
+        }
         out
     }
 }
 
-fn path_text(p: &PathView) -> String {
+fn path_text(p: &PathView, detail: VerifyDetail) -> String {
     let mut out = format!("{} ({}): {}\n", name(&p.path), p.what, p.verdict);
     for remark in &p.remarks {
         out.push_str(&format!("  note: {}\n", name(remark)));
     }
-    let mut quiet = 0;
-    for file in &p.files {
-        let plain = file.verdict == Verdict::Whole && file.findings.is_empty() && file.tensors.is_empty();
-        quiet += usize::from(plain);
-        if !plain || quiet <= NAMED {
-            out.push_str(&file_text(file));
-        }
-    }
-    if quiet > NAMED {
-        let more = count((quiet - NAMED) as u64, "more whole file");
-        out.push_str(&format!("  {more} (--json names all)\n"));
+    for step in &p.steps {
+        out.push_str(&step_text(step, p, detail));
     }
     for set in &p.sets {
-        out.push_str(&set_text(set, &p.files));
+        out.push_str(&set_text(set, p, detail));
     }
-    for step in &p.steps {
-        out.push_str(&step_text(step, &p.files));
+    for file in p.files.iter().filter(|f| detail.files || p.shows(f)) {
+        out.push_str(&file_text(file));
     }
-    if !p.not_provable.is_empty() {
+    if detail.verbose && !p.not_provable.is_empty() {
         let limits = p.not_provable.join("; ");
         out.push_str(&format!("  not provable from this directory alone: {limits}\n"));
     }
@@ -286,21 +306,30 @@ fn tensor(t: &TensorView) -> String {
     }
 }
 
-fn set_text(s: &SetView, files: &[FileView]) -> String {
+fn set_text(s: &SetView, p: &PathView, detail: VerifyDetail) -> String {
     let place = if s.path.is_empty() {
         "together".to_owned()
     } else {
         name(&s.path)
     };
+    let (size, tensors) = (bytes(s.bytes), count(s.tensors, "tensor"));
+    if !detail.verbose {
+        let why = worst(s.verdict, &s.findings).map(|why| format!(": {why}"));
+        let line = format!(
+            "  {place}: {}, {size}, {tensors}{}\n",
+            s.verdict,
+            why.unwrap_or_default()
+        );
+        return line + &doubts(s.verdict, &s.findings);
+    }
     let mut out = format!(
-        "  {place}: {} ({}, {}, {}, {})\n",
+        "  {place}: {} ({}, {}, {}, {tensors}, {size})\n",
         s.verdict,
         proven(s.proven),
         s.kind,
         count(s.files, "file"),
-        count(s.tensors, "tensor")
     );
-    out.push_str(&own_findings(&s.findings, files));
+    out.push_str(&own_findings(&s.findings, &p.files));
     let meaning = match s.verdict {
         Verdict::Whole => "all that belongs together is here and fits",
         Verdict::Unreadable => "nothing is known about bytes that cannot be read",
@@ -309,18 +338,49 @@ fn set_text(s: &SetView, files: &[FileView]) -> String {
     out + &format!("    {meaning}\n")
 }
 
-fn step_text(c: &CheckpointSummary, files: &[FileView]) -> String {
+fn step_text(c: &CheckpointSummary, p: &PathView, detail: VerifyDetail) -> String {
+    let (step, size) = (name(c.id.0.as_str()), bytes(c.bytes));
+    if !detail.verbose {
+        let why = match (c.verdict, &c.resume) {
+            (Verdict::Whole, Resumability::Exact) => None,
+            (Verdict::Whole, _) => Some(name(&resume(c))),
+            _ => Some(worst(c.verdict, &c.findings).unwrap_or_else(|| name(&resume(c)))),
+        };
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        return format!("  {step}: {}, {size}{why}\n", c.verdict) + &doubts(c.verdict, &c.findings);
+    }
     let mut out = format!(
-        "  {}: {} ({}, {}, {})\n",
-        name(c.id.0.as_str()),
+        "  {step}: {} ({}, {}, {}, {size})\n",
         c.verdict,
         proven(c.proven),
         c.layout,
-        count(u64::from(c.files), "file")
+        count(u64::from(c.files), "file"),
     );
-    out.push_str(&own_findings(&c.findings, files));
+    out.push_str(&own_findings(&c.findings, &p.files));
     out.push_str(&format!("    {}\n", name(&resume(c))));
     out
+}
+
+/// The error that decided, and how many more there are.
+fn worst(verdict: Verdict, findings: &[Finding]) -> Option<String> {
+    let errors = || findings.iter().filter(|f| f.level == FindingLevel::Error);
+    let first = errors().find(|f| f.verdict == verdict).or(errors().next())?;
+    let more = match errors().count() {
+        1 => String::new(),
+        n => format!(" ({} more: -v)", n - 1),
+    };
+    Some(format!("{}{more}", name(&first.to_string())))
+}
+
+/// Doubts about what counts as whole.
+fn doubts(verdict: Verdict, findings: &[Finding]) -> String {
+    let doubts = findings.iter().filter(|f| f.level == FindingLevel::Warning);
+    match verdict {
+        Verdict::Whole => doubts
+            .map(|f| format!("    {}: {}\n", level(f.level), name(&f.to_string())))
+            .collect(),
+        _ => String::new(),
+    }
 }
 
 fn proven(depth: Option<Depth>) -> String {

@@ -21,7 +21,7 @@ fn whole_checkpoints_of_both_trainers_are_whole_at_both_depths() {
     let world = ppo();
     copy_fixture("verl_sft_fsdp2_w2", &world.path("sft"));
     for depth in ["structure", "full"] {
-        let said = world.run(&["verify", "ckpt", "sft", "--depth", depth]);
+        let said = world.run(&["verify", "ckpt", "sft", "-v", "--depth", depth]);
         said.tells(0, &["ckpt (root): whole", "sft (root): whole", "a resume restores all"]);
         assert!(said.out.contains(&format!("proven: {depth}")), "{}", said.out);
     }
@@ -41,7 +41,7 @@ fn flip(path: &Utf8Path) {
 fn a_cut_file_is_incomplete_with_its_place() {
     let world = ppo();
     cut(&world.path(&format!("ckpt/{MODEL}")), 9000);
-    let said = world.run(&["verify", "ckpt"]);
+    let said = world.run(&["verify", "ckpt", "-v"]);
     let parts = [
         "ckpt (root): incomplete",
         MODEL,
@@ -70,7 +70,7 @@ fn a_cut_file_is_incomplete_with_its_place() {
 fn a_flipped_bit_is_found_by_reading_every_byte() {
     let world = ppo();
     flip(&world.path(&format!("ckpt/{MODEL}")));
-    let full = world.run(&["verify", "ckpt", "--depth", "full"]);
+    let full = world.run(&["verify", "ckpt", "-v", "--depth", "full"]);
     full.tells(
         21,
         &[
@@ -82,7 +82,7 @@ fn a_flipped_bit_is_found_by_reading_every_byte() {
         ],
     );
     world
-        .run(&["verify", "ckpt/global_step_1", "--depth", "full"])
+        .run(&["verify", "ckpt/global_step_1", "-v", "--depth", "full"])
         .tells(0, &["proven: full"]);
 }
 
@@ -94,7 +94,7 @@ fn a_missing_shard_is_incomplete_and_missing_data_state_is_only_told() {
         .run(&["verify", "ckpt/global_step_2"])
         .tells(20, &["incomplete", "shards_missing"]);
     fs::remove_file(world.path("ckpt/global_step_1/data.pt")).unwrap();
-    let said = world.run(&["verify", "ckpt/global_step_1"]);
+    let said = world.run(&["verify", "ckpt/global_step_1", "-v"]);
     said.tells(0, &["whole", "no_data_state", "loses: data order"]);
 }
 
@@ -189,7 +189,7 @@ fn a_file_that_runs_something_when_it_is_loaded_is_unsafe() {
         .run(&["verify", path.as_str()])
         .tells(22, &["(file): unsafe", "system", "it is not loaded"]);
     world
-        .run(&["verify", "ckpt/global_step_2"])
+        .run(&["verify", "ckpt/global_step_2", "-v"])
         .tells(22, &["global_step_2: unsafe", "no resume from it"]);
 }
 
@@ -197,7 +197,7 @@ fn a_file_that_runs_something_when_it_is_loaded_is_unsafe() {
 fn steps_are_listed_with_their_verdicts() {
     let world = ppo();
     flip(&world.path(&format!("ckpt/{MODEL}")));
-    let said = world.run(&["checkpoints", "ckpt", "--depth", "full"]);
+    let said = world.run(&["checkpoints", "ckpt", "-v", "--depth", "full"]);
     said.tells(
         0,
         &[
@@ -225,7 +225,9 @@ fn a_configuration_names_its_root_before_anything_was_started() {
     let yaml =
         "algorithm: {adv_estimator: grpo}\ntrainer: {default_local_dir: ckpt, save_freq: 1, n_gpus_per_node: 2}\n";
     world.write("ppo.yaml", yaml);
-    world.run(&["checkpoints", "ppo.yaml"]).tells(0, &["whole", "exact"]);
+    world
+        .run(&["checkpoints", "ppo.yaml", "-v"])
+        .tells(0, &["whole", "exact"]);
 }
 
 #[test]

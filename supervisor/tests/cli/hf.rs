@@ -14,7 +14,7 @@ fn world() -> World {
 fn a_root_a_step_and_a_renamed_step_are_judged() {
     let world = world();
     for depth in ["structure", "full"] {
-        let told = world.run(&["verify", "out", "--depth", depth]);
+        let told = world.run(&["verify", "out", "-v", "--depth", depth]);
         told.tells(
             0,
             &[
@@ -25,7 +25,7 @@ fn a_root_a_step_and_a_renamed_step_are_judged() {
         );
     }
     world
-        .run(&["verify", "out/checkpoint-4"])
+        .run(&["verify", "out/checkpoint-4", "-v"])
         .tells(0, &["checkpoint-4", "hf_trainer", "whole"]);
     fs::rename(world.path("out/checkpoint-4"), world.path("best")).unwrap();
     world.run(&["verify", "best"]).tells(0, &["whole"]);
@@ -70,7 +70,7 @@ fn a_torn_save_is_named_with_the_file_that_is_missing() {
     world
         .run(&["verify", "out/checkpoint-4"])
         .tells(20, &["trainer_state.json", "[unfinished]"]);
-    let told = world.run(&["checkpoints", "out"]);
+    let told = world.run(&["checkpoints", "out", "-v"]);
     told.tells(0, &["the one with the highest number", "incomplete", "whole"]);
     fs::remove_file(world.path("out/checkpoint-2/optimizer.pt")).unwrap();
     world

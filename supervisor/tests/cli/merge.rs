@@ -74,7 +74,7 @@ fn steps_without_fsdp_config_are_merged_from_their_root_and_by_number() {
         fs::remove_file(world.path(&format!("ckpt/global_step_{step}/actor/fsdp_config.json"))).unwrap();
     }
     for root in ["old", "ckpt"] {
-        let said = world.run(&["verify", root, "--depth", "full"]);
+        let said = world.run(&["verify", root, "-v", "--depth", "full"]);
         said.tells(0, &["taken for a save of verl 0.4.0 or older", "names step 2"]);
         for (args, target) in [(vec![root], "newest"), (vec![root, "--step", "1"], "first")] {
             let target = format!("{root}-{target}");

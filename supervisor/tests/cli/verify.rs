@@ -22,7 +22,7 @@ fn change(path: &Utf8Path, at: usize, to: impl Fn(u8) -> u8) {
 fn distributed_checkpoints_are_whole_alone_and_side_by_side() {
     let world = with("torch_dcp_fsdp2_w2", "dcp");
     for depth in ["structure", "full"] {
-        world.run(&["verify", DCP, "--depth", depth]).tells(
+        world.run(&["verify", DCP, "-v", "--depth", depth]).tells(
             0,
             &[
                 "(dcp): whole",
@@ -69,7 +69,7 @@ fn what_is_missing_or_wrong_in_a_distributed_checkpoint_is_named() {
 fn megatron_steps_and_areal_roots_are_judged_as_what_they_are() {
     let world = with("verl_megatron_v2_tp2", "ckpt");
     world
-        .run(&["verify", "ckpt", "--depth", "full"])
+        .run(&["verify", "ckpt", "-v", "--depth", "full"])
         .tells(0, &["verl_megatron_ppo", "global_step_2: whole (proven: full"]);
     let role = world.run(&["verify", "ckpt/global_step_2/actor", "--depth", "full"]);
     role.tells(0, &["(role): whole"]);
@@ -162,7 +162,9 @@ fn a_step_that_is_looked_at_alone_is_compared_with_those_beside_it() {
     let world = with("verl_sft_fsdp2_w2", "ckpt");
     let lost = world.path("ckpt/global_step_1/data_1.pt");
     assert!(lost.is_file());
-    world.run(&["verify", "ckpt/global_step_1"]).tells(0, &["restores all"]);
+    world
+        .run(&["verify", "ckpt/global_step_1", "-v"])
+        .tells(0, &["restores all"]);
     fs::remove_file(&lost).unwrap();
     for named in ["ckpt", "ckpt/global_step_1"] {
         let said = world.run(&["verify", named]);
@@ -184,7 +186,7 @@ fn a_step_that_is_looked_at_alone_is_compared_with_those_beside_it() {
 fn digests_of_megatron_are_compared_with_the_bytes() {
     let world = with("megatron_core_0_19", "dist");
     for depth in ["structure", "full"] {
-        let said = world.run(&["verify", "dist/step_2", "--depth", depth]);
+        let said = world.run(&["verify", "dist/step_2", "-v", "--depth", depth]);
         said.tells(0, &["(megatron_dist): whole", &format!("proven: {depth}")]);
     }
     // A byte between two archives, which nothing else covers: only the digest tells.
@@ -220,7 +222,7 @@ fn a_file_of_another_save_is_doubted_and_what_cannot_be_told_is_said() {
     ] {
         let world = with(fixture, "ckpt");
         let named = format!("ckpt/{step}");
-        let whole = world.run(&["verify", &named]);
+        let whole = world.run(&["verify", &named, "-v"]);
         whole.tells(
             0,
             &["not provable from this directory alone: that all files are of one save"],

@@ -99,7 +99,7 @@ fn copies_are_kept_for_areal_deletes_all_generations_but_one() {
     let kept = copies(&run).len();
     assert!((2..=3).contains(&kept), "{kept}");
     let root = run.root();
-    let listed = run.scene.ask(&["checkpoints", root.to_str().unwrap()]);
+    let listed = run.scene.ask(&["checkpoints", root.to_str().unwrap(), "-v"]);
     listed.expect(0).says("LATEST names step 8").says("live").says("kept");
     run.scene.ask(&["verify", root.to_str().unwrap()]).expect(0);
     run.scene
@@ -183,7 +183,7 @@ fn a_run_of_an_older_build_goes_on_with_a_newer_one() {
     run.run(&[]).expect(0).says("step 12 is proven");
     run.yaml["total_train_steps"] = json!(14);
     let root = run.root();
-    let listed = run.scene.ask(&["checkpoints", root.to_str().unwrap()]);
+    let listed = run.scene.ask(&["checkpoints", root.to_str().unwrap(), "-v"]);
     listed.expect(0).says("written in place by an older build of AReaL");
     let ended = run.run(&[]);
     ended.expect(0).says("step 14 is proven");

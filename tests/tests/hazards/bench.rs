@@ -200,7 +200,7 @@ impl Bench {
     /// `supervise verify` of a path below the root.
     pub(crate) fn verify(&self, below: &str) -> Said {
         let path = self.root().join(below);
-        self.ask(&["verify", path.to_str().unwrap(), "--depth", "full"])
+        self.ask(&["verify", path.to_str().unwrap(), "-v", "--depth", "full"])
     }
 
     /// How many attempts were launched.

@@ -107,11 +107,11 @@ fn a_directory_or_a_fifo_in_the_place_of_a_file_is_not_whole() {
             assert!(matches!(said.code, 20 | 21), "{name}: {said:#?}");
             assert!(said.out.contains("[not_a_file]"), "{name}: {said:#?}");
         };
-        says(world.run(&["verify", STEP]));
+        says(world.run(&["verify", STEP, "-v"]));
         fs::remove_dir(&path).unwrap();
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
-        says(world.run(&["verify", STEP]));
+        says(world.run(&["verify", STEP, "-v"]));
     }
     super::copy_fixture("hf_trainer_w2", &world.path("hf"));
     let step = world.path("hf").read_dir_utf8().unwrap().map(Result::unwrap);
@@ -124,7 +124,7 @@ fn a_directory_or_a_fifo_in_the_place_of_a_file_is_not_whole() {
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let said = world.run(&["verify", step.as_str()]);
+        let said = world.run(&["verify", step.as_str(), "-v"]);
         assert!(matches!(said.code, 20 | 21), "{name}: {said:#?}");
         assert!(said.out.contains("[not_a_file]"), "{name}: {said:#?}");
         fs::remove_dir(&path).unwrap();
@@ -136,7 +136,7 @@ fn a_directory_or_a_fifo_in_the_place_of_a_file_is_not_whole() {
     world.run(&["merge", "again", "--target", "model"]).is(0);
     fs::remove_file(world.path("model/tokenizer.json")).unwrap();
     fs::create_dir(world.path("model/tokenizer.json")).unwrap();
-    let said = world.run(&["verify", "model"]).is(21);
+    let said = world.run(&["verify", "model", "-v"]).is(21);
     assert!(said.out.contains("tokenizer.json"), "{said:#?}");
     fs::remove_dir(world.path("model/tokenizer.json")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(world.path("model/tokenizer.json")).unwrap();

@@ -53,7 +53,7 @@ fn a_loader_that_is_only_named_is_unsafe_and_no_setting_is_told_for_it() {
     ]));
     let step = scene.step(8);
     scene
-        .ask(&["verify", step.to_str().unwrap()])
+        .ask(&["verify", step.to_str().unwrap(), "-v"])
         .expect(22)
         .says("_import_dotted_name");
     let said = scene.run(&[]);
@@ -85,7 +85,7 @@ fn no_setting_is_told_for_what_is_not_the_users_own() {
     let (_, rest) = said.text.split_once("`supervise verify '").unwrap();
     let path = rest.split_once('\'').unwrap().0;
     scene
-        .ask(&["verify", path])
+        .ask(&["verify", path, "-v"])
         .expect(22)
         .says("some_library.state.Sampler");
 }

@@ -428,7 +428,7 @@ fn both_are_verified_where_they_stand() {
     stage.save(4);
     let verify = |path: &Utf8PathBuf| {
         let out = Command::new(SUPERVISE)
-            .args(["verify", path.as_str()])
+            .args(["verify", path.as_str(), "-v"])
             .output()
             .unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
