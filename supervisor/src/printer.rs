@@ -243,6 +243,16 @@ impl Printer {
     }
 }
 
+/// Whether the locale says that a terminal shows more than ASCII.
+pub fn takes_blocks() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
 fn is_terminal() -> bool {
     let free = !SCREEN_TAKEN.load(Ordering::Relaxed);
     free && io::stderr().is_terminal()

@@ -7,6 +7,7 @@ use crate::prepare::{searched, unreadable_registry};
 use crate::printer;
 use crate::render::status::StatusView;
 use crate::render::table::table;
+use std::io::{IsTerminal, stdout};
 
 pub(super) const EXAMPLES: &str =
     "  supervise status                      every run of this user, newest first, a line each
@@ -28,6 +29,11 @@ pub(super) struct Args {
     /// Watch live, as `supervise top` does
     #[arg(long, conflicts_with_all = ["json", "health"])]
     watch: bool,
+    /// Draw loss and reward in a pipe too
+    ///
+    /// A terminal with UTF-8 shows them anyway, for the last 256 steps.
+    #[arg(long, conflicts_with_all = ["json", "health"])]
+    curves: bool,
     /// Print JSON: a list, one object per run
     #[arg(long)]
     json: bool,
@@ -52,7 +58,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else if args.runs.is_empty() && views.len() > 1 {
         super::print(&table(&views))?;
     } else {
-        let texts: Vec<String> = views.iter().map(StatusView::text).collect();
+        let curves = args.curves || stdout().is_terminal() && printer::takes_blocks();
+        let texts: Vec<String> = views.iter().map(|v| v.text_with(curves)).collect();
         super::print(&texts.join("\n"))?;
     }
     if views.is_empty() {

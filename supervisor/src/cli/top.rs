@@ -9,6 +9,7 @@ use super::target;
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
+use crate::printer;
 use crate::render::status::StatusView;
 use crate::render::top::{KeyPress, TopAnswer, TopQuery, TopState};
 use crate::screen::Screen;
@@ -86,6 +87,7 @@ async fn show(named: Vec<RunRef>) -> Result<SuperviseExitCode, CliError> {
         _ => None,
     };
     let mut top = TopState::new(alone.as_deref());
+    top.curves = printer::takes_blocks();
     let (tell, mut events) = mpsc::channel(QUEUE);
     // Before the screen is taken: from then on, every exit must restore it.
     for (kind, exit) in [

@@ -2,9 +2,12 @@
 
 mod job;
 mod kept;
+mod trend;
 
 pub use job::JobView;
 pub use kept::KeptView;
+pub use trend::MetricTrend;
+pub(super) use trend::short;
 
 use super::condition;
 use super::danger::DangerView;
@@ -126,6 +129,8 @@ pub struct StatusView {
     pub ledger: Option<LedgerView>,
     /// Where the run stands; `null`: its specification is not known.
     pub progress: Option<ProgressReport>,
+    #[serde(skip)]
+    pub trends: Vec<MetricTrend>,
     /// The command of a run without a checkpoint root.
     #[serde(skip)]
     command: Option<String>,
@@ -204,6 +209,7 @@ impl StatusView {
             undead: Vec::new(),
             ledger: None,
             progress: None,
+            trends: MetricTrend::of(s),
             command: spec.filter(|p| p.root.is_none()).map(|p| shown_command(&p.command)),
             waits_for: match &s.mode {
                 RunMode::Waiting { what, .. } => Some(condition::thing(what)),
@@ -274,6 +280,12 @@ impl StatusView {
     /// The status as text, one fact per line.
     #[must_use]
     pub fn text(&self) -> String {
+        self.text_with(false)
+    }
+
+    /// The same, with curves of loss and reward if asked for.
+    #[must_use]
+    pub fn text_with(&self, curves: bool) -> String {
         let mut out = format!("run {}: {}\n", self.run, self.headline());
         let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {}\n", shown(&value)));
         if let Some(progress) = &self.progress {
@@ -349,6 +361,9 @@ impl StatusView {
             for (name, value) in progress.rows(self.looked) {
                 row(name, value);
             }
+        }
+        for trend in self.trends.iter().filter(|_| curves) {
+            row(trend.name, trend.words().unwrap_or_default());
         }
         if self.term > 0 {
             row("progress", self.proven());

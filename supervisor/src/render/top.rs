@@ -93,6 +93,8 @@ pub struct TopState {
     /// Lines scrolled past above the screen; in an output, below it.
     scroll: usize,
     help: bool,
+    /// Whether the terminal shows the blocks of a curve.
+    pub(crate) curves: bool,
     /// Lines of the last screen between header and footer.
     page: usize,
 }

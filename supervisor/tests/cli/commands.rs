@@ -126,6 +126,10 @@ fn a_run_from_its_start_to_its_end_and_all_that_can_be_asked_about_it() {
         said.tells(0, &[id, "finished (exit code 0)", "step 2 of 2 is proven", "verl-ppo"]);
         no_secret(&said);
     }
+    world
+        .run(&["status", "--curves"])
+        .tells(0, &["loss         ▁▁ 0.5000, 0.5000 to 0.5000 in 2 steps"]);
+    assert!(!world.run(&["status"]).out.contains('▁'));
     let listed = world.run(&["status", "--color", "always"]);
     listed.tells(0, &["finished (exit code 0)"]);
     let told = world.run(&["explain", id]);

@@ -1,6 +1,7 @@
 //! Curves of the metrics that the trainer printed (loss, reward, …): for the script that draws them, and without it as tables and
 //! small pictures, one line per attempt.
 
+use super::super::status::short;
 use super::px;
 use super::table::{Cell, plain};
 use super::thinned::{Thinned, spread};
@@ -173,19 +174,6 @@ fn one(what: TrainingMetric, points: &Thinned<CurvePoint>) -> Option<Markup> {
             }
         }
     })
-}
-
-/// Formats with four significant digits.
-fn short(n: f64) -> String {
-    let size = n.abs();
-    match () {
-        () if !n.is_finite() || n == 0.0 => n.to_string(),
-        () if (1e-3..1e6).contains(&size) => {
-            let digits = (3.0 - size.log10().floor()).clamp(0.0, 6.0) as usize;
-            format!("{n:.digits$}")
-        }
-        () => format!("{n:.2e}"),
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     };
     let mut out = Vec::new();
     let (tone, mark) = sign(view);
-    for (n, text) in view.text().lines().enumerate() {
+    for (n, text) in view.text_with(top.curves).lines().enumerate() {
         let text = escaped(text);
         // The sign is in front of the first line.
         let (room, indent) = if n == 0 {

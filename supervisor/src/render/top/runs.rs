@@ -78,7 +78,7 @@ pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'stati
     }
     if let Some(view) = top.view() {
         out.resize(page.saturating_sub(ABOUT), Line::default());
-        out.extend(about(view, width));
+        out.extend(about(view, width, top.curves));
     }
     out
 }
@@ -143,7 +143,7 @@ impl RunRow {
 }
 
 /// Details of one run: name, state, and what needs a look.
-fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
+fn about(v: &StatusView, width: usize, curves: bool) -> Vec<Line<'static>> {
     let (tone, mark) = sign(v);
     let place = format!("{}  {}", shown(v.name()), v.place());
     let mut out = vec![
@@ -154,12 +154,14 @@ fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
             tone,
         )),
     ];
+    let curve = v.trends.first().filter(|_| curves);
     let more = [
         v.problem.as_ref().map(|p| format!("problem: {p}")),
         v.held.as_ref().map(supervise_core::state::RunHold::words),
         v.outcome.as_ref().map(|o| o.why.clone()),
         v.reasons.first().map(|r| format!("because {}", r.text)),
         v.danger.as_ref().map(|d| format!("next danger: {}", d.text)),
+        curve.and_then(|c| Some(format!("{} {}", c.name, c.words()?))),
     ];
     let lines = more
         .into_iter()

@@ -4,6 +4,7 @@ use crate::render::ledger::LedgerView;
 use crate::render::status::{Liveness, RunLiveness};
 use supervise_core::id::{Step, Term};
 use supervise_core::journal::record::RunOutcome;
+use supervise_core::observe::numbers::{StepMetrics, StepNumbers, TrainingMetric};
 use supervise_core::state::{RunMode, RunState};
 
 const EVIL: &str = "a\u{1b}[2J\r\nforged\u{9b}x\u{202e}";
@@ -217,4 +218,30 @@ fn the_chosen_run_stays_on_the_screen_among_a_thousand() {
     assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
     press(&mut top, &[KeyPress::PageUp]);
     assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
+}
+
+#[test]
+fn a_curve_is_drawn_where_the_terminal_shows_it() {
+    let number = |step: u64| {
+        let mut of = StepMetrics::default();
+        of.set(TrainingMetric::Loss, step as f64);
+        StepNumbers {
+            step: Some(Step(step)),
+            of,
+        }
+    };
+    let mut s = RunState::default();
+    s.progress.before = vec![number(1), number(2)];
+    let trained = StatusView::of("trained", &s, None, RunLiveness::default());
+    for curves in [true, false] {
+        let mut top = TopState::new(None);
+        top.curves = curves;
+        top.take(TopAnswer::Runs(vec![trained.clone()], 0));
+        let list = text(&top.draw(80, 24, WallMs(0)));
+        press(&mut top, &[KeyPress::Open]);
+        let run = text(&top.draw(80, 24, WallMs(0)));
+        for screen in [list, run] {
+            assert_eq!(screen.contains("▁█ 2.000, 1.000 to 2.000 in 2 steps"), curves, "{screen}");
+        }
+    }
 }
