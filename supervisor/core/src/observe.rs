@@ -7,6 +7,7 @@ pub mod creep;
 pub mod durations;
 pub mod exception;
 pub mod exit;
+pub mod line_time;
 pub mod machine;
 pub mod numbers;
 pub mod stacks;

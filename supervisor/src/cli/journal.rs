@@ -9,9 +9,9 @@ use crate::exit::SuperviseExitCode;
 use crate::printer;
 use crate::render::journal::{RecordView, views};
 use crate::render::terminal;
+use crate::render::time::moment;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
-use supervise_config::settings::parse_duration;
 use supervise_core::id::{RunId, WallMs};
 use supervise_core::journal::bodies;
 use supervise_host::io_worker::JournalPlace;
@@ -35,9 +35,9 @@ pub(super) struct Args {
     /// Keep printing new records until the run has ended
     #[arg(long, short)]
     follow: bool,
-    /// Only records of this last time: 30m, 2h, 3d
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    since: Option<Duration>,
+    /// Only records since then: 30m, 02:30, 2026-11-21T02:30:00Z
+    #[arg(long, value_name = "DURATION|TIME", value_parser = |text: &str| moment(text, wall()))]
+    since: Option<WallMs>,
     /// Only records of this kind: `fact.progress`, `progress`, `fact`
     ///
     /// `fact` stands for all facts. May be given several times.
@@ -49,7 +49,6 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let since = args.since.map(since);
     let (dir, run, term) = place(args.run.as_deref())?;
     let from = JournalPlace {
         term: term.unwrap_or_default(),
@@ -58,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let mut journals = Journals::open(&dir, from)?;
     let mut told = RecordPrinter {
         args,
-        since,
+        since: args.since,
         term,
         some: false,
         text: String::new(),
@@ -92,11 +91,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         ));
     }
     Ok(SuperviseExitCode::Finished.code())
-}
-
-fn since(long: Duration) -> WallMs {
-    let ms = i64::try_from(long.as_millis()).unwrap_or(i64::MAX);
-    WallMs(wall().0.saturating_sub(ms))
 }
 
 /// The run directory, the run if known, and the only term to show.

@@ -1,24 +1,28 @@
 //! `supervise logs`: the output of the workers.
 
 mod shown;
+mod since;
 mod tail;
 pub(super) mod tee;
 
 use super::explain;
 use super::target::{self, RunInfo};
 use crate::control;
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::printer;
+use crate::render::time::moment;
 use camino::{Utf8Path, Utf8PathBuf};
 use shown::LogFormat;
 pub(in crate::cli) use shown::SafePieces;
+use since::LogsSince;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use supervise_core::id::RunId;
+use supervise_core::id::{RunId, WallMs};
 use supervise_core::lease::PidScope;
 use supervise_host::guard::record::parse_tree;
 use supervise_host::hidden_places::HiddenLog;
@@ -27,6 +31,7 @@ use tail::{TailStart, tail_start};
 pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
   supervise logs ppo.yaml --attempt 3 --worker 1
   supervise logs grpo --tail 50
+  supervise logs grpo --since 10m         or since 02:30, local time
   supervise logs ppo.yaml --follow        from attempt to attempt
 ";
 
@@ -53,6 +58,12 @@ pub(super) struct Args {
     /// Show only the last N lines
     #[arg(long, value_name = "N")]
     tail: Option<u64>,
+    /// Show output since then, of all attempts: 10m, 02:30, 2026-11-21T02:30:00Z
+    ///
+    /// The log has no times of its own. A line that begins with a date is taken at its word. For others, the journal knows when a step
+    /// was seen: lines follow the last step before that time. What nobody can date is shown.
+    #[arg(long, value_name = "DURATION|TIME", value_parser = |text: &str| moment(text, wall()), conflicts_with = "tail")]
+    since: Option<WallMs>,
     /// Keep printing new output, across attempts, until the run ends
     #[arg(long, short)]
     follow: bool,
@@ -85,6 +96,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
     };
     let follow = args.follow && args.attempt.is_none_or(|n| Some(n) == last);
+    let since = args.since.map(|at| LogsSince::new(&seen, at, wall())).transpose()?;
+    let newest = attempt;
+    let attempt = match since.as_ref().filter(|_| args.attempt.is_none()) {
+        Some(since) => first_since(since, &attempts, newest, args.worker.unwrap_or(0)),
+        None => attempt,
+    };
     let told = match present.filter(|a| a.no.0 == attempt) {
         _ if args.worker.is_some() => None,
         Some(a) => a.blamed().map(|w| w.0),
@@ -115,6 +132,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         follow,
         quiet: args.json,
         tail: args.tail,
+        since: since.as_ref(),
+        newest,
         ended: None,
     };
     shown_to(worker, shown.all(attempt, worker, args.worker.unwrap_or(0)))
@@ -170,6 +189,12 @@ fn next(attempts: &Utf8Path, after: u32) -> Option<u32> {
     numbers.filter(|n| *n > after).min()
 }
 
+/// The first attempt with output since then, or else the newest one.
+fn first_since(since: &LogsSince, attempts: &Utf8Path, newest: u32, worker: u32) -> u32 {
+    let reaches = |no: &u32| since.reaches(&file(attempts, *no, worker));
+    (1..=newest).rev().take_while(reaches).last().unwrap_or(newest)
+}
+
 fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliError {
     let mut there: Vec<String> = match folder.read_dir_utf8() {
         Ok(entries) => entries
@@ -200,6 +225,9 @@ struct Follower<'a> {
     quiet: bool,
     /// Lines of the first attempt that are shown; `None`: all.
     tail: Option<u64>,
+    since: Option<&'a LogsSince>,
+    /// The last attempt that is shown without `follow`.
+    newest: u32,
     /// Set by the run's own supervisor when the run has ended.
     ended: Option<&'a AtomicBool>,
 }
@@ -210,7 +238,8 @@ impl Follower<'_> {
         let (mut attempt, mut worker, mut tail) = (attempt, worker, self.tail);
         loop {
             self.one(attempt, worker, tail.take())?;
-            let Some(no) = next(self.attempts, attempt).filter(|_| self.follow && !self.only) else {
+            let goes_on = |no: &u32| !self.only && (self.follow || *no <= self.newest);
+            let Some(no) = next(self.attempts, attempt).filter(goes_on) else {
                 if self.follow && !self.only && !self.quiet {
                     note("the run is no longer active");
                 }
@@ -236,6 +265,17 @@ impl Follower<'_> {
         self.follow && waits(lives)
     }
 
+    fn since_start(&self, since: &LogsSince, attempt: u32, files: &[Utf8PathBuf]) -> io::Result<TailStart> {
+        let (start, is_exact) = since.start(attempt, files)?;
+        if !is_exact && !self.quiet {
+            note(&since.words(attempt));
+        }
+        if !files.iter().any(|f| since.reaches(f)) && !self.quiet {
+            note(&format!("attempt {attempt}: no output since {}", since.moment()));
+        }
+        Ok(start)
+    }
+
     /// Prints rotated parts first, oldest first, then the current file, then new output.
     fn one(&self, attempt: u32, worker: u32, tail: Option<u64>) -> io::Result<()> {
         let file = file(self.attempts, attempt, worker);
@@ -246,7 +286,11 @@ impl Follower<'_> {
             .collect();
         parts.reverse();
         let files: Vec<Utf8PathBuf> = parts.iter().chain([&file]).cloned().collect();
-        let start = tail.map_or(Ok(TailStart::default()), |lines| tail_start(&files, lines, self.json))?;
+        let start = match (self.since, tail) {
+            (Some(since), _) => self.since_start(since, attempt, &files)?,
+            (None, Some(lines)) => tail_start(&files, lines, self.json)?,
+            (None, None) => TailStart::default(),
+        };
         shown.skip(start.skipped);
         for (n, part) in parts.iter().enumerate().skip(start.part) {
             let mut log = HiddenLog::open(part)?;

@@ -2,10 +2,13 @@
 //! same; what a command prints for people has them in the zone of this machine (`TZ`, else `/etc/localtime`).
 
 use jiff::Timestamp;
+use jiff::civil::{DateTime, Time};
 use jiff::fmt::strtime;
-use jiff::tz::TimeZone;
+use jiff::tz::{Offset, TimeZone};
 use std::sync::LazyLock;
+use supervise_config::settings::parse_duration;
 use supervise_core::id::{Ms, WallMs};
+use supervise_core::observe::line_time::LineTime;
 
 const DAY: i64 = 86_400;
 
@@ -41,15 +44,85 @@ pub fn local_stamp(at: WallMs) -> String {
     text(at, &ZONE, "%Y-%m-%dT%H:%M:%S")
 }
 
+fn timestamp(at: WallMs) -> Timestamp {
+    let limit = if at.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_millisecond(at.0).unwrap_or(limit)
+}
+
 fn text(at: WallMs, zone: &TimeZone, format: &str) -> String {
-    let limits = (Timestamp::MIN, Timestamp::MAX);
-    let at = Timestamp::from_millisecond(at.0).unwrap_or(if at.0 < 0 { limits.0 } else { limits.1 });
+    let at = timestamp(at);
     let local = at.to_zoned(zone.clone());
     let offset = match local.offset().seconds() {
         0 => "Z",
         _ => "%:z",
     };
     strtime::format(format!("{format}{offset}"), &local).unwrap_or_else(|_| at.to_string())
+}
+
+/// The moment that an operator means: so long ago (`10m`), a time of day here (`02:30`, the last one), or a date and time, here or with
+/// its offset.
+///
+/// # Errors
+/// It is none of these.
+pub fn moment(text: &str, now: WallMs) -> Result<WallMs, String> {
+    let text = text.trim();
+    if let Ok(ago) = parse_duration(text) {
+        let ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+        return Ok(WallMs(now.0.saturating_sub(ms)));
+    }
+    if let Ok(at) = text.parse::<Timestamp>() {
+        return Ok(WallMs(at.as_millisecond()));
+    }
+    let here = |local: DateTime| {
+        local
+            .to_zoned(ZONE.clone())
+            .ok()
+            .map(|at| WallMs(at.timestamp().as_millisecond()))
+    };
+    let date = || here(text.parse::<DateTime>().ok()?);
+    let time = || {
+        let today = timestamp(now).to_zoned(ZONE.clone()).date();
+        let at = here(today.to_datetime(text.parse::<Time>().ok()?))?;
+        match at > now {
+            true => here(today.yesterday().ok()?.to_datetime(text.parse().ok()?)),
+            false => Some(at),
+        }
+    };
+    let found = if text.starts_with(|c: char| c.is_ascii_digit()) {
+        date().or_else(time)
+    } else {
+        None
+    };
+    found.ok_or_else(|| {
+        format!("'{text}' is not a duration (10m), a time of day (02:30) or a date with a time (2026-11-21T02:30)")
+    })
+}
+
+/// When a line was written, read at `now`: a time without an offset is one here, a date without a year is the last such date.
+#[must_use]
+pub fn line_wall(time: &LineTime, now: WallMs) -> Option<WallMs> {
+    let n = |n: u32| i8::try_from(n).ok();
+    let of = |year: i16| {
+        let ms = i32::try_from(time.ms * 1_000_000).ok()?;
+        let (day, at) = (
+            (n(time.month)?, n(time.day)?),
+            (n(time.hour)?, n(time.minute)?, n(time.second)?),
+        );
+        let local = DateTime::new(year, day.0, day.1, at.0, at.1, at.2, ms).ok()?;
+        let zone = match time.offset {
+            Some(minutes) => TimeZone::fixed(Offset::from_seconds(minutes * 60).ok()?),
+            None => ZONE.clone(),
+        };
+        Some(WallMs(local.to_zoned(zone).ok()?.timestamp().as_millisecond()))
+    };
+    if let Some(year) = time.year {
+        return of(i16::try_from(year).ok()?);
+    }
+    let year = timestamp(now).to_zoned(ZONE.clone()).year();
+    // A clock may be ahead.
+    of(year)
+        .filter(|at| at.0 <= now.0.saturating_add(1000 * DAY))
+        .or_else(|| of(year - 1))
 }
 
 /// A duration in the two units that matter: `250 ms`, `3.5 s`, `4m 10s`, `2h 5m`, `3d 4h`.
@@ -108,6 +181,48 @@ mod tests {
     fn a_zone_without_an_offset_is_utc() {
         let zone = TimeZone::posix("GMT0").unwrap();
         assert_eq!(text(WallMs(0), &zone, "%H:%M:%S"), "00:00:00Z");
+    }
+
+    #[test]
+    fn a_moment_is_ago_a_time_of_day_or_a_date() {
+        // Tests run in UTC.
+        let now = WallMs(1_795_219_200_000 + 3_600_000);
+        let of = |text: &str| moment(text, now).map(stamp);
+        for (text, at) in [
+            ("10m", "2026-11-21T00:50:00Z"),
+            ("00:30", "2026-11-21T00:30:00Z"),
+            ("02:30", "2026-11-20T02:30:00Z"),
+            ("2026-11-19T05:00:00+01:00", "2026-11-19T04:00:00Z"),
+            ("2026-11-19 05:00", "2026-11-19T05:00:00Z"),
+            ("2026-11-19", "2026-11-19T00:00:00Z"),
+        ] {
+            assert_eq!(of(text).as_deref(), Ok(at), "{text}");
+        }
+        for wrong in ["", "soon", "25:00", "-5", "2026-13-01"] {
+            assert!(of(wrong).unwrap_err().contains("02:30"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_year_is_of_the_last_such_day() {
+        let now = WallMs(1_795_219_200_000);
+        let of = |month, day, offset| {
+            let time = LineTime {
+                year: None,
+                month,
+                day,
+                hour: 2,
+                minute: 30,
+                second: 15,
+                ms: 7,
+                offset,
+            };
+            line_wall(&time, now).map(stamp)
+        };
+        assert_eq!(of(11, 20, None).as_deref(), Some("2026-11-20T02:30:15Z"));
+        assert_eq!(of(12, 20, None).as_deref(), Some("2025-12-20T02:30:15Z"));
+        assert_eq!(of(11, 20, Some(-60)).as_deref(), Some("2026-11-20T03:30:15Z"));
+        assert_eq!(of(13, 20, None), None);
     }
 
     #[test]

@@ -93,3 +93,87 @@ fn a_step_leads_to_its_root() {
         .run(&["checkpoints", "ckpt", "-v"])
         .tells(0, &["PROVEN", "exact", "the tracker file names step 2"]);
 }
+
+/// A run of two attempts: the first one printed lines with old and new times, the second one lines without any.
+fn with_output() -> World {
+    let world = World::new();
+    world.write(
+        "train.sh",
+        "echo loading\necho '2001-02-03 04:05:06 old'\necho '  of the old line'\necho '2101-02-03 04:05:06 new'\necho '  of the new line'\n\
+         [ -e once ] || { touch once; exit 1; }\n",
+    );
+    let retries = "supervisor.backoff.initial=10ms";
+    let said = world.run(&[
+        "run",
+        "--set",
+        "supervisor.trainer=plain",
+        "--set",
+        retries,
+        "--",
+        "/bin/sh",
+        "train.sh",
+    ]);
+    assert_eq!(said.code, 0, "{said:#?}");
+    world
+}
+
+#[test]
+fn output_since_a_moment_leaves_out_what_is_known_to_be_older() {
+    let world = with_output();
+    let said = world.run(&["logs", "--since", "1h", "--attempt", "1"]);
+    assert_eq!(
+        said.out, "  of the old line\n2101-02-03 04:05:06 new\n  of the new line\n",
+        "{said:#?}"
+    );
+    assert!(
+        said.err
+            .contains("lines without a time are shown: no step of attempt 1"),
+        "{said:#?}"
+    );
+    let both = world.run(&["logs", "--since", "1h"]);
+    assert_eq!(both.out, said.out.repeat(2), "{both:#?}");
+    assert!(both.err.contains("attempt 2 follows"), "{both:#?}");
+    let json = world.run(&["logs", "--since", "1h", "--attempt", "1", "--json"]);
+    let first: serde_json::Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["line"], &first["text"]),
+        (&3.into(), &"  of the old line".into())
+    );
+    let later = world.run(&["logs", "--since", "2101-01-01", "--attempt", "1"]);
+    assert_eq!(later.out, "", "{later:#?}");
+    assert!(later.err.contains("no output since 2101-01-01T00:00:00Z"), "{later:#?}");
+    world.run(&["logs", "--since", "soon"]).refuses(64, &["02:30"]);
+    world.run(&["journal", "--since", "2101-01-01"]).tells(0, &[]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_no_step() {
+    let world = World::new();
+    fs::create_dir(world.path("out")).unwrap();
+    fs::write(world.path("out/ckpt.pt"), vec![0; 4096]).unwrap();
+    let said = world.run(&["trainer", "check", "nanogpt", "out"]);
+    assert!(
+        said.out.contains("its step cannot be read") && !said.out.contains("step 0"),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn leftovers_are_named_with_their_reason() {
+    let world = World::new();
+    let said = world.run(&["run", "--set", "supervisor.trainer=plain", "--", "/bin/true"]);
+    assert_eq!(said.code, 0, "{said:#?}");
+    let status = world.run(&["status", "--json"]).json();
+    let aside = camino::Utf8Path::new(status[0]["run_dir"].as_str().unwrap()).join("aside/foreign");
+    fs::create_dir_all(aside.join("global_step_4")).unwrap();
+    fs::write(
+        aside.join("global_step_4.json"),
+        r#"{"foreign": true, "why": "a fresh start was ordered"}"#,
+    )
+    .unwrap();
+    fs::write(aside.join("global_step_4.verified.jsonl"), "{}").unwrap();
+    let said = world.run(&["gc", "--dry-run"]);
+    said.tells(0, &["earlier step", "a fresh start was ordered", "proof record"]);
+    let json = world.run(&["gc", "--dry-run", "--json"]).json();
+    assert_eq!(json["leftovers"][0]["kind"], "foreign");
+}

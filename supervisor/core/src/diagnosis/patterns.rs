@@ -1,5 +1,6 @@
 //! Patterns that only the log reader needs: timestamps, starts, exits, exceptions outside of tracebacks.
 
+use crate::observe::line_time::LineClock;
 use regex::bytes::Regex;
 
 /// Texts for these patterns.
@@ -74,7 +75,7 @@ pub(super) struct Patterns {
     pub(super) shut: Regex,
     /// The experiment tracker has all of the run.
     pub(super) tracked: Regex,
-    time: Regex,
+    time: LineClock,
     /// The prefixes of Ray, of torch and glog, and of NCCL.
     pid: Regex,
     pub(super) scratch: Regex,
@@ -115,9 +116,7 @@ impl Patterns {
             shut: regex(
                 r"(?-u)Shutting down FastAPI HTTP server|^INFO: +(?:Shutting down\b|Application shutdown complete)",
             )?,
-            time: regex(
-                r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
-            )?,
+            time: LineClock::new()?,
             pid: regex(
                 r"(?-u)^.{0,40}?\((\w+) pid=(\d+)|^\[?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ (\d+) |^[\w.-]+:(\d+):\d+ \[\d+\] NCCL",
             )?,
@@ -190,15 +189,9 @@ impl Patterns {
 
     /// Timestamp in ms from month, day and time of day: few formats have a year.
     pub(super) fn time_of(&self, line: &[u8]) -> Option<u64> {
-        let c = self.time.captures(&line[..line.len().min(96)])?;
-        let n = |at: usize| {
-            let bytes = c.get(at)?.as_bytes();
-            std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()
-        };
-        let month = n(1).or(n(3)).or(n(5))?;
-        let day = n(2).or(n(4)).or(n(6))?;
-        let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
-        Some(seconds * 1000 + n(10).unwrap_or(0))
+        let t = self.time.of(line)?;
+        let seconds = ((t.month * 31 + t.day) * 24 + t.hour) * 3600 + t.minute * 60 + t.second;
+        Some(u64::from(seconds) * 1000 + u64::from(t.ms))
     }
 
     /// Process id in a line's prefix, with the name that the prefix has.

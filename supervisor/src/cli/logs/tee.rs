@@ -100,6 +100,8 @@ pub(super) fn run() -> Result<u8, CliError> {
         follow: true,
         quiet: true,
         tail: None,
+        since: None,
+        newest: 0,
         ended: Some(&ended),
     };
     shown_to(0, follower.all(first, 0, 0))
