@@ -202,6 +202,10 @@ impl ShardedTensor<'_> {
         if let Some(n) = self.flat {
             return self.unfilled(dtype, n);
         }
+        // No file says which parameters are in the pieces, or where.
+        if self.name.ends_with("_flat_param") && first.placement.is_none() && self.parts.len() > 1 {
+            return Err(self.unknown("it is a flat parameter of FSDP1, whose pieces cannot be put together"));
+        }
         match self.spread()? {
             TensorPlacement::Cut { ranks, dim } => self.joined(dtype, ranks, dim),
             whole => {
