@@ -64,7 +64,7 @@ pub use own_modules::name_own_modules;
 pub use path_query::{PathAnswer, PathError, PathKind, PathQuery, SaveSpace};
 pub use probe::DiskRoom;
 pub use proof::FileProver;
-pub use proof_record::{VERIFIED, proven};
+pub use proof_record::{RECORD_SUFFIX, VERIFIED, proven};
 pub use protocol::{
     AttemptStart, IoAnswer, IoQuestion, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, LoadedRun, NewerLine,
     RunIdentity, TermStart,

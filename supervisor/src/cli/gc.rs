@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// Without it, the only run of this user on this machine.
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Include steps that were whole, and those of other runs
+    /// Include steps that were whole, those of other runs, and those from before a fresh start
     #[arg(long)]
     all: bool,
     /// Keep the output of this many of the newest attempts
@@ -182,7 +182,7 @@ fn store(seen: &RunInfo, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 
-/// Returns true if there is a whole step where the trainer looks; otherwise a step that was moved aside may be the last good state.
+/// Returns true if there is a whole step where the trainer looks; otherwise a step that was moved aside may be the last good one.
 fn has_whole(seen: &RunInfo) -> Result<bool, CliError> {
     let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of) else {
         return Ok(false);

@@ -7,7 +7,7 @@ use crate::lead::Lead;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 use supervise_core::id::WallMs;
-use supervise_host::io_worker::{Leftover, LeftoverKind};
+use supervise_host::io_worker::{Leftover, LeftoverKind, RECORD_SUFFIX};
 
 /// Which leftovers the operator asked to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl GcView {
             .collect();
         let would = |l: &LeftoverView| matches!(l.kind, "whole" | "foreign");
         let kept = (choice.all && !choice.has_whole && leftovers.iter().any(would)).then(|| {
-            "no whole step stands under the checkpoint root: what was whole when it went aside may be the last good state"
+            "there is no whole step in the checkpoint root: a step that was whole when it was moved aside may be the last good one"
                 .to_owned()
         });
         Self {
@@ -121,7 +121,7 @@ impl GcView {
             return format!("run {}: nothing is left over\n", shown(&self.run));
         }
         let rows: Vec<Vec<String>> = self.leftovers.iter().map(row).collect();
-        let mut out = table(&["goes", "kind", "size", "since", "path"], &rows);
+        let mut out = table(&["GOES", "WHAT", "SIZE", "SINCE", "PATH", "WHY"], &rows);
         let chosen = self.leftovers.iter().filter(|l| l.delete).count();
         out.push_str(&format!(
             "{} of {}, {} to delete\n",
@@ -132,7 +132,7 @@ impl GcView {
         if let Some(kept) = &self.kept {
             out.push_str(&format!("{} {kept}: not deleted\n", Lead::Note));
         } else if self.leftovers.iter().any(|l| !l.delete && l.kind != "attempt") {
-            out.push_str("note: whole steps and those of other runs stay; --all deletes them too\n");
+            out.push_str("note: whole steps and earlier ones stay; --all deletes them too\n");
         }
         out
     }
@@ -156,11 +156,23 @@ fn row(l: &LeftoverView) -> Vec<String> {
     let goes = if l.delete { "yes" } else { "no" };
     vec![
         goes.to_owned(),
-        l.kind.to_owned(),
+        what(l).to_owned(),
         bytes(l.bytes),
         local_stamp(l.at),
         l.path.to_string(),
+        l.why.clone().unwrap_or_default(),
     ]
+}
+
+fn what(l: &LeftoverView) -> &'static str {
+    match l.kind {
+        _ if l.path.as_str().ends_with(RECORD_SUFFIX) => "proof record",
+        "torn" => "torn step",
+        "whole" => "whole step",
+        // Another run's, or this one's own from before a fresh start.
+        "foreign" => "earlier step",
+        _ => "attempt",
+    }
 }
 
 fn word(kind: LeftoverKind) -> &'static str {
@@ -213,7 +225,7 @@ mod tests {
         assert_eq!(chosen(view(false, true)), ["aside/0", "aside/3"]);
         assert_eq!(chosen(view(true, true)), ["aside/0", "aside/1", "aside/2", "aside/3"]);
         assert_eq!(chosen(view(true, false)), ["aside/0", "aside/3"]);
-        assert!(view(true, false).text().contains("may be the last good state"));
+        assert!(view(true, false).text().contains("may be the last good one"));
         assert_eq!(view(false, true).question(), "delete 2 leftovers (2.0 KiB)? [y/N] ");
     }
 }

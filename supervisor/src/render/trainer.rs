@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use supervise_core::checkpoint::{CheckpointSummary, Finding, Verdict};
 use supervise_core::event::TrackerState;
+use supervise_core::id::Step;
 use supervise_trainers::declared::{Declaration, DeclarationOutline, MatchedLine};
 
 /// Names of files that are listed in one line.
@@ -100,7 +101,7 @@ pub struct CheckedStep {
     pub summary: CheckpointSummary,
     /// Each part that is there, with the number of its files.
     pub parts: Vec<(String, usize)>,
-    /// Files that no part takes.
+    /// Files that belong to no part.
     pub untaken: Vec<String>,
 }
 
@@ -175,12 +176,16 @@ impl TrainerCheckView {
             out.push_str(&words_text(
                 "resume from the newest whole step",
                 words,
-                "no words: the trainer chooses the step",
+                "nothing is added to the command: the trainer chooses the step",
             ));
         }
-        out.push_str(&words_text("fresh start", &self.fresh, "no words"));
+        out.push_str(&words_text(
+            "fresh start",
+            &self.fresh,
+            "nothing is added to the command",
+        ));
         if !self.strip.is_empty() {
-            out.push_str(&words_text("taken out of the command first", &self.strip, ""));
+            out.push_str(&words_text("removed from the command first", &self.strip, ""));
         }
         for line in self.lines.iter().flatten() {
             out.push_str(&line_text(line));
@@ -246,10 +251,14 @@ fn step_text(step: &CheckedStep) -> String {
         .iter()
         .map(|(part, files)| format!("{part} ({files})"))
         .collect();
+    // A file that cannot be read says no step.
+    let number = match summary.step {
+        Step(0) if summary.verdict != Verdict::Whole => "its step cannot be read".to_owned(),
+        step => format!("step {step}"),
+    };
     let mut out = format!(
-        "  {} (step {}): {}; {}\n",
+        "  {} ({number}): {}; {}\n",
         shown(summary.id.0.as_str()),
-        summary.step,
         summary.verdict,
         if parts.is_empty() {
             "no part".to_owned()
@@ -263,7 +272,7 @@ fn step_text(step: &CheckedStep) -> String {
     if !step.untaken.is_empty() {
         let more = if step.untaken.len() > NAMED { ", …" } else { "" };
         let some: Vec<&str> = step.untaken.iter().take(NAMED).map(String::as_str).collect();
-        out.push_str(&format!("    no part takes {}{more}\n", shown(&some.join(", "))));
+        out.push_str(&format!("    in no part: {}{more}\n", shown(&some.join(", "))));
     }
     out
 }

@@ -17,7 +17,8 @@ use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 
 /// The directory of the records in a run directory.
 pub const VERIFIED: &str = "verified";
-pub(super) const BESIDE: &str = ".verified.jsonl";
+/// The end of the name of a record beside a step that was moved aside.
+pub const RECORD_SUFFIX: &str = ".verified.jsonl";
 const REMEMBERED: usize = 16;
 
 #[derive(Debug)]
@@ -157,7 +158,7 @@ pub(super) fn forget(dir: &Utf8Path, id: &CkptId) {
 
 /// Moves a record beside its step that was moved aside. The two may be on different file systems.
 pub(super) fn follow(dir: &Utf8Path, id: &CkptId, step: &Utf8Path) {
-    let (from, to) = (file(dir, id), Utf8PathBuf::from(format!("{step}{BESIDE}")));
+    let (from, to) = (file(dir, id), Utf8PathBuf::from(format!("{step}{RECORD_SUFFIX}")));
     let moved = match fs::rename(&from, &to) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return,
         Err(e) if e.raw_os_error() == Some(libc::EXDEV) => bytes(&from)
@@ -278,7 +279,7 @@ fn compare_structure(known: &ProvenFile, now: &FilePin, report: &FileReport) -> 
     let id = |r: &FileReport| r.facts.torch.as_ref().and_then(|t| t.serialization_id.clone());
     let other = matches!((id(&known.report), id(report)), (Some(was), Some(is)) if was != is);
     (other || known.pin.size != now.size).then(|| {
-        let detail = "another or older file stands in its place: its size, or the digest torch put into it, is not the one that was proven";
+        let detail = "another or older file is in its place: its size, or the digest torch put into it, is not the one that was proven";
         Finding::error("not_what_was_proven", Verdict::Damaged, detail)
     })
 }
