@@ -2,7 +2,7 @@
 
 use super::origin::{is_from_here, not_from_here};
 use super::rollback::send_back;
-use super::site::{SiteState, ViewerRights, said, said_of, unknown};
+use super::site::{FormFields, SiteState, ViewerRights, said, said_of, unknown};
 use crate::cli::hold;
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::environment::user_on_a_page;
@@ -13,20 +13,17 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use axum::{Extension, Form};
-use std::collections::HashMap;
 use std::time::Duration;
 use supervise_core::id::RunId;
 
 /// How long a supervisor may take to accept a request.
 const ANSWER: Duration = Duration::from_secs(10);
 
-type Fields = HashMap<String, String>;
-
 pub(super) async fn act(
     State(site): SiteState,
     Path((id, verb)): Path<(String, String)>,
     headers: HeaderMap,
-    form: Result<Form<Fields>, FormRejection>,
+    form: Result<Form<FormFields>, FormRejection>,
 ) -> Response {
     if !site.allow_actions {
         return only_shows();
@@ -34,7 +31,7 @@ pub(super) async fn act(
     let fields = match form {
         Ok(Form(fields)) => fields,
         // A program may send no form.
-        Err(FormRejection::InvalidFormContentType(_)) => Fields::new(),
+        Err(FormRejection::InvalidFormContentType(_)) => FormFields::new(),
         Err(e) => return said(e.status(), "No such form", "A form is a few short fields."),
     };
     let key = fields.get("key").is_some_and(|key| site.access.is_form_key(key));
@@ -72,7 +69,7 @@ pub(super) async fn confirm(
     State(site): SiteState,
     Extension(entry): Extension<ViewerRights>,
     Path(id): Path<String>,
-    Query(asked): Query<Fields>,
+    Query(asked): Query<FormFields>,
 ) -> Response {
     if !(site.allow_actions && entry.acts) {
         return only_shows();
@@ -107,7 +104,7 @@ fn nobody(id: &str) -> Response {
     said_of(id, StatusCode::CONFLICT, "No supervisor", text)
 }
 
-fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {
+fn wish(verb: &str, fields: &FormFields) -> Option<ControlRequest> {
     let by = user_on_a_page();
     let stop = |after_save, now| ControlRequest::Stop {
         after_save,

@@ -7,7 +7,7 @@ use super::output::{WorkerOutput, download, length, log};
 use super::places::ConnectionPlace;
 use super::resume::resume;
 use super::rollback::confirm;
-use super::site::{ServeState, SiteState, ViewerRights, said, unknown};
+use super::site::{FormFields, ServeState, SiteState, ViewerRights, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
 use crate::render::page::{self, ListQuery, RunView};
@@ -26,7 +26,6 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use futures_util::future::join;
 use futures_util::stream::unfold;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +43,7 @@ const COMPARED: usize = 8;
 /// How often a displayed run is read.
 const LOOK: Duration = Duration::from_millis(500);
 
-type PageQuery = Query<HashMap<String, String>>;
+type PageQuery = Query<FormFields>;
 
 /// The pages; `trusted`: every client of this socket is this user.
 pub(super) fn router(site: &Arc<ServeState>, trusted: bool) -> Router {

@@ -2,7 +2,7 @@
 
 use super::log_tail::{LogPart, extract};
 use super::runs::RunCache;
-use super::site::{ServeState, SiteState, said, unknown};
+use super::site::{FormFields, ServeState, SiteState, said, unknown};
 use crate::cli::logs::SafePieces;
 use crate::render::page::{self, LogExtract, LogView};
 use axum::body::Body;
@@ -12,15 +12,12 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{Html, IntoResponse, Response};
 use camino::{Utf8Path, Utf8PathBuf};
 use futures_util::stream::unfold;
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use supervise_host::hidden_places::HiddenLog;
 
 /// Bytes of a download that are read at once.
 const PIECE: usize = 1 << 20;
-
-type Fields = HashMap<String, String>;
 
 /// Which output is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +29,7 @@ pub(super) struct WorkerOutput {
 impl WorkerOutput {
     /// # Errors
     /// An answer that says what is expected.
-    pub(super) fn of(asked: &Fields) -> Result<Self, &'static str> {
+    pub(super) fn of(asked: &FormFields) -> Result<Self, &'static str> {
         let number = |name: &str| asked.get(name).map_or(Ok(0), |n| n.parse::<u32>());
         match (number("attempt"), number("worker")) {
             (Ok(attempt), Ok(worker)) => Ok(Self { attempt, worker }),
@@ -61,7 +58,7 @@ fn no_answer(why: &str) -> Response {
     said(StatusCode::SERVICE_UNAVAILABLE, "No answer", why)
 }
 
-pub(super) async fn log(State(site): SiteState, Path(id): Path<String>, Query(asked): Query<Fields>) -> Response {
+pub(super) async fn log(State(site): SiteState, Path(id): Path<String>, Query(asked): Query<FormFields>) -> Response {
     let Some(dir) = site.runs.dir(&id).await else {
         return unknown();
     };
@@ -140,7 +137,11 @@ impl LogDownload {
     }
 }
 
-pub(super) async fn download(State(site): SiteState, Path(id): Path<String>, Query(asked): Query<Fields>) -> Response {
+pub(super) async fn download(
+    State(site): SiteState,
+    Path(id): Path<String>,
+    Query(asked): Query<FormFields>,
+) -> Response {
     let Some(dir) = site.runs.dir(&id).await else {
         return unknown();
     };

@@ -3,7 +3,7 @@
 
 use super::child::{ChildProgress, patiently};
 use super::origin::{is_from_elsewhere, not_from_here};
-use super::site::{ServeState, SiteState, ViewerRights, said, said_of, unknown};
+use super::site::{FormFields, ServeState, SiteState, ViewerRights, said, said_of, unknown};
 use crate::render::page::{self, RollbackPreview};
 use crate::render::rollback::RollbackView;
 use axum::Extension;
@@ -13,7 +13,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use camino::Utf8Path;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use supervise_core::id::RunId;
@@ -24,13 +23,11 @@ use tokio::process::Command;
 const WAITS: Duration = Duration::from_secs(45);
 /// A proof that neither reads nor computes for this long waits for a file system that does not answer.
 const SILENT: Duration = Duration::from_secs(60);
-type Fields = HashMap<String, String>;
-
 pub(super) async fn confirm(
     State(site): SiteState,
     Extension(entry): Extension<ViewerRights>,
     Path(id): Path<String>,
-    Query(asked): Query<Fields>,
+    Query(asked): Query<FormFields>,
     headers: HeaderMap,
 ) -> Response {
     if is_from_elsewhere(&headers) {
@@ -59,7 +56,7 @@ pub(super) async fn confirm(
     Html(page::rollback(&status, to, promise, &site.access.form_key)).into_response()
 }
 
-pub(super) async fn send_back(site: &Arc<ServeState>, id: &str, fields: &Fields) -> Response {
+pub(super) async fn send_back(site: &Arc<ServeState>, id: &str, fields: &FormFields) -> Response {
     let Some(to) = step(fields) else {
         return no_step(id);
     };
@@ -100,7 +97,7 @@ pub(super) async fn send_back(site: &Arc<ServeState>, id: &str, fields: &Fields)
     }
 }
 
-fn step(fields: &Fields) -> Option<u64> {
+fn step(fields: &FormFields) -> Option<u64> {
     fields.get("to")?.trim().parse().ok()
 }
 

@@ -7,6 +7,7 @@ use crate::render::page;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -27,6 +28,9 @@ pub(super) struct ViewerRights {
     /// The reader may act on runs.
     pub(super) acts: bool,
 }
+
+/// The fields of a form, or of a query.
+pub(super) type FormFields = HashMap<String, String>;
 
 pub(super) type SiteState = State<Arc<ServeState>>;
 

@@ -74,10 +74,7 @@
     if (Number.isInteger(v) && size < 1e9) return v.toLocaleString("en-US");
     return size < 1e-3 || size >= 1e6 ? v.toExponential(2) : String(Number(v.toPrecision(5)));
   };
-  const span = (s) => {
-    const m = Math.floor(s / 60), h = Math.floor(m / 60);
-    return s < 60 ? `${Math.round(s)} s` : m < 60 ? `${m}m ${Math.floor(s % 60)}s` : h < 24 ? `${h}h ${m % 60}m` : `${Math.floor(h / 24)}d ${h % 24}h`;
-  };
+  const span = (s) => window.duration(1000 * s);
   const stamp = (s) => several ? span(s) : new Date(1000 * s).toLocaleString("sv-SE");
   const decorate = (list, chart) => (u) => {
     const { ctx, bbox } = u, time = chart.time;

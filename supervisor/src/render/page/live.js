@@ -15,6 +15,7 @@
     if (h < 24) return two(h, "h", m % 60, "m");
     return two(Math.floor(h / 24), "d", h % 24, "h");
   };
+  window.duration = span;
   // Times in the browser's zone, UTC on hover.
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const local = (root) => {
