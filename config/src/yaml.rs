@@ -279,7 +279,7 @@ impl<'a> Builder<'a> {
         };
         self.graph.root = root;
         if let Some((line, column)) = self.source.stray_tab() {
-            return Err(ConfigError::new(ErrorKind::Syntax, "a tab stands between values")
+            return Err(ConfigError::new(ErrorKind::Syntax, "there is a tab between values")
                 .at(self.file, line, column)
                 .with_hint("use spaces; the trainer's loader refuses tabs"));
         }

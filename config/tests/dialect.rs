@@ -164,7 +164,7 @@ fn a_duplicate_key_says_what_to_do() {
     let error = refused("trainer:\n  save_freq: 10\n  save_freq: 20\n");
     assert_eq!(
         error.to_string(),
-        "t.yaml:3:3: the key 'save_freq' stands twice in this mapping\n  \
+        "t.yaml:3:3: the key 'save_freq' is in this mapping twice\n  \
          hint: remove one of the two; the trainer refuses the file as it is"
     );
 }

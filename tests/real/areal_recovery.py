@@ -66,7 +66,7 @@ def damaged_before(b):
         text = case.plan(code=None)
         launches = "would resume from live" in text
         print(f"  {what}: {'launches' if launches else 'does not launch'}", flush=True)
-        assert launches == (what == "whole" or what in GAPS) and "\nwould start from nothing" not in text, f"{what}: {text[:3000]}"
+        assert launches == (what == "whole" or what in GAPS) and "\nwould start from scratch" not in text, f"{what}: {text[:3000]}"
     case = b.case("ranks", STEPS)
     live = stage.trial(case.root)
     live.parent.mkdir(parents=True)

@@ -147,7 +147,7 @@ fn fresh_moves_everything_aside_and_deletes_nothing() {
     let mut run = Run::new();
     run.run(&[]).expect(0);
     run.yaml["total_train_steps"] = json!(4);
-    run.run(&["--fresh", "--yes"]).expect(0).says("start from nothing");
+    run.run(&["--fresh", "--yes"]).expect(0).says("start from scratch");
     let steps: Vec<u64> = run.trained().iter().map(|(s, _)| *s).collect();
     assert_eq!(steps[8..], [1, 2, 3, 4]);
     let aside: Vec<String> = fs::read_dir(run.store().join("aside/foreign"))
@@ -228,7 +228,7 @@ fn a_trainer_that_begins_anew_is_ended_before_its_first_save() {
     )
     .unwrap();
     let ended = run.run(&[]);
-    ended.expect(3).says("starts from nothing");
+    ended.expect(3).says("starts from scratch");
     let elsewhere = run.scene.path("files/checkpoints/somebody-else");
     assert!(!elsewhere.join("exp/trial0/default").exists(), "{:?}", run.trained());
 }

@@ -351,7 +351,7 @@ impl<'a> Walk<'a> {
         let mut seen = false;
         for entry in list.iter().filter(|entry| entry.target != ElementTarget::Own) {
             if seen && !entry.overriding && !entry.appended {
-                let message = format!("in '{config}', '{}' stands after an override", entry.override_key());
+                let message = format!("in '{config}', '{}' comes after an override", entry.override_key());
                 return Err(
                     refuse(&message, &entry.origin).with_hint("move the `override` entries to the end of the list")
                 );

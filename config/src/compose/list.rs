@@ -12,7 +12,7 @@ pub(super) fn complete_self(list: &mut Vec<DefaultsElement>, config: &str) -> Re
     let first = own.next();
     if let Some(second) = own.next() {
         return Err(refuse(
-            &format!("`_self_` stands twice in the defaults list of '{config}'"),
+            &format!("`_self_` is twice in the defaults list of '{config}'"),
             &second.origin,
         ));
     }
@@ -48,7 +48,7 @@ pub(super) fn singles(entry: &DefaultsElement) -> Result<Vec<DefaultsElement>, C
     for option in options {
         if option.contains("${") {
             return Err(refuse(
-                "an interpolation cannot stand in a list of options",
+                "an interpolation is not allowed in a list of options",
                 &entry.origin,
             ));
         }

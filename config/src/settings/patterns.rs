@@ -135,7 +135,7 @@ fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), SettingError
         Ok(_) => Ok(()),
         Err(why) => {
             let message = format!("the pattern of entry {number} is no regular expression: {why}");
-            let hint = "write it in single quotes; \\ stands before a character that is meant as such";
+            let hint = "write it in single quotes; a \\ before a character takes it literally";
             Err(wrong(message, hint))
         }
     }

@@ -114,7 +114,7 @@ impl GraphLoader<'_> {
                     .error(
                         ErrorKind::DuplicateKey,
                         *key,
-                        format!("the key '{name}' stands twice in this mapping"),
+                        format!("the key '{name}' is in this mapping twice"),
                     )
                     .with_hint("remove one of the two; the trainer refuses the file as it is"));
             }

@@ -95,7 +95,7 @@ impl<'a> YamlText<'a> {
             return None;
         }
         if bare_tag && text.is_empty() {
-            return Some("a lone '!' cannot stand in a list".to_owned());
+            return Some("a lone '!' is not allowed in a list".to_owned());
         }
         let bad = text
             .contains('?')

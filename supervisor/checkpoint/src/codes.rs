@@ -133,16 +133,13 @@ pub const CODES: &[(&str, &str)] = &[
     ("non_finite", "tensors hold infinite numbers, or what is no number"),
     (
         "not_a_file",
-        "a directory, a FIFO or a socket stands where a load opens a file",
+        "a load opens a file here and would find a directory, a FIFO or a socket",
     ),
     (
         "not_a_zip",
         "a file that torch.save should have written does not begin like one",
     ),
-    (
-        "not_what_was_proven",
-        "another or older file stands where a proven one stood",
-    ),
+    ("not_what_was_proven", "another or older file is where a proven one was"),
     ("pickle_broken", "data.pkl is no complete pickle"),
     ("pickle_trailing", "bytes follow the end of data.pkl's stream"),
     ("reading_unfinished", "a full reading ended early and does not count"),
@@ -224,7 +221,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("weights_missing", "a file of the weights is not there"),
     (
         "zero_blocks",
-        "blocks of zeros stand in data without a checksum: perhaps they were never written",
+        "there are blocks of zeros in data without a checksum: perhaps they were never written",
     ),
     (
         "zero_filled",
@@ -249,7 +246,7 @@ pub const CODES: &[(&str, &str)] = &[
         "an entry is compressed or encrypted, which torch does not write",
     ),
     ("zip_overlap", "entries of the archive overlap"),
-    ("zip_strangers", "entries stand outside the folder of the archive"),
+    ("zip_strangers", "entries are outside the folder of the archive"),
     ("zip_trailing_bytes", "bytes follow the end of the archive"),
     ("zip_truncated", "the archive has no end: the save was cut off"),
 ];

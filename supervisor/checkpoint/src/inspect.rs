@@ -294,7 +294,7 @@ fn compare(index: &safetensors::Index, file_name: &str, out: &mut InspectedFile)
 /// A `.distcp` file alone does not show what it should contain.
 fn distcp(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     opaque(file, out)?;
-    let detail = "what it should hold stands in the file .metadata beside it, which was not looked at";
+    let detail = "what it should hold is in the file .metadata next to it, which was not read";
     out.findings
         .push(Finding::error("distcp_alone", Verdict::Unknown, detail));
     Ok(())

@@ -242,7 +242,7 @@ fn check(manifest: &DistManifest, findings: &mut Vec<Finding>) {
     };
     if let Some(e) = manifest.entries.iter().find(near) {
         let detail = format!(
-            "{} stands in {}, which is a directory of the manifest but for a byte",
+            "{} is in {}, which differs by one byte from a directory of the manifest",
             shown(&e.name),
             shown(&e.path)
         );

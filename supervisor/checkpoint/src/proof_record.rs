@@ -131,7 +131,7 @@ pub fn compare(known: &ProvenFile, now: &FilePin, crc: u32) -> Option<Finding> {
         return Some(Finding::error("rot", Verdict::Damaged, detail));
     }
     let detail = format!(
-        "another or older file stands in its place: CRC-32 {crc:08x} of {} bytes, {before:08x} of {} bytes was proven",
+        "another or older file is in its place: CRC-32 {crc:08x} of {} bytes, {before:08x} of {} bytes was proven",
         now.size, known.pin.size
     );
     Some(Finding::error("not_what_was_proven", Verdict::Damaged, detail))

@@ -129,7 +129,7 @@ pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<St
 /// The finding for something other than a file where a load opens one: the load fails, waits, or continues without it.
 #[must_use]
 pub fn not_a_file() -> Finding {
-    let detail = "a directory, a FIFO or a socket stands where a load opens a file";
+    let detail = "a load opens a file here and would find a directory, a FIFO or a socket";
     Finding::error("not_a_file", Verdict::Damaged, detail)
 }
 

@@ -203,7 +203,7 @@ impl<'a> EntryIndex<'a> {
         if let Some(name) = self.strangers.first() {
             let (n, name) = (self.strangers.len(), crate::raw::shown(name));
             let detail = format!(
-                "{n} entries stand outside the folder {}: {name}",
+                "{n} entries are outside the folder {}: {name}",
                 crate::raw::shown(self.prefix)
             );
             findings.push(Finding::error("zip_strangers", Verdict::Damaged, detail));

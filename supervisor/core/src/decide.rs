@@ -254,7 +254,7 @@ impl Deciding<'_> {
                 self.on_lease_lost(what, Reason::new("lease_silent", text));
             }
             EventKind::Displaced { what } => {
-                let text = format!("{what}: what stands in its place may be another run's, so that this one ends");
+                let text = format!("{what}: what is there now may be another run's, so this one ends");
                 self.on_lease_lost(what, Reason::new("displaced", text));
             }
             EventKind::JournalRecovered => self.on_journal_recovered(),

@@ -148,7 +148,7 @@ fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
         return Some(named(
             a,
             Class::CkptMissingPart,
-            "the trainer started from nothing although a resume was ordered",
+            "the trainer started from scratch although a resume was ordered",
         ));
     }
     match &a.end.ended_by_us {

@@ -242,7 +242,7 @@ fn what_a_step_imports_is_asked_of_others_only() {
             case("disk strange 2; tracker 2", "", "2"),
         ],
     );
-    // A run that began from nothing wrote all of it.
+    // A run that began from scratch wrote all of it.
     s.requests.care.as_mut().unwrap().attempt = AttemptNo(1);
     s.requests.care.as_mut().unwrap().step = None;
     check(&s, &[case("disk strange 2 4 6; tracker 6", "", "6")]);

@@ -175,7 +175,7 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
     assert_eq!(
         run.acts(),
         [
-            "launch attempt 1 from nothing",
+            "launch attempt 1 from scratch",
             "kill the tree",
             "arrange (global_step_6 to aside, tracker names 4)",
             "launch attempt 2 from global_step_4",
@@ -209,7 +209,7 @@ fn a_run_with_one_checkpoint_that_is_overwritten_is_folded_and_decided_as_then()
     assert_eq!(
         run.acts(),
         [
-            "launch attempt 1 from nothing",
+            "launch attempt 1 from scratch",
             "keep live.89c942f5",
             "keep live.023ee27d",
             "kill the tree",

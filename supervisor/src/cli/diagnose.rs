@@ -185,7 +185,7 @@ fn read(name: &str, mut from: impl Read, reading: &mut LogReader, block: &mut [u
             && let Some(kind) = compressed(&block[..n])
         {
             return Err(
-                CliError::usage(format!("{name} is compressed ({kind}), and is not read so"))
+                CliError::usage(format!("{name} is compressed ({kind}), which `diagnose` does not read"))
                     .hint(format!("unpack it first: {kind} -dc FILE | supervise diagnose -")),
             );
         }

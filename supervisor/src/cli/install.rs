@@ -181,7 +181,7 @@ fn config_home() -> Result<Utf8PathBuf, CliError> {
     let set = |name: &str| std::env::var(name).ok().filter(|v| v.starts_with('/'));
     let config = set("XDG_CONFIG_HOME").map(Utf8PathBuf::from);
     let config = config.or_else(|| set("HOME").map(|home| Utf8PathBuf::from(home).join(".config")));
-    config.ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units stand"))
+    config.ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units are"))
 }
 
 /// Refuses what systemd itself warns about, if it is installed. systemd-analyze exits with 0 even for unknown keys.

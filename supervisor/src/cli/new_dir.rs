@@ -115,7 +115,7 @@ pub(in crate::cli) fn threads() -> usize {
 /// The error for a directory that cannot be written.
 pub(in crate::cli) fn failed(dir: &OutputDir, e: &io::Error) -> CliError {
     CliError::environment(format!("{} cannot be written: {e}", dir.path()))
-        .hint("nothing stands under the target's name; run this again when that is mended")
+        .hint("nothing was written under the target's name; run this again when that is mended")
 }
 
 /// Why writing a model failed; `source` describes a problem of its source.

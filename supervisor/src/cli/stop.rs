@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         leaves_of_run(&seen.run).iter().for_each(CgroupLeaf::remove);
         if let (None, Some(problem)) = (&seen.state, &seen.problem) {
             return Err(CliError::environment(format!(
-                "nothing of it lives on this machine; how it stands is not known: {problem}"
+                "nothing of it runs on this machine; its state is not known: {problem}"
             ))
             .hint("ask again when its run directory can be read"));
         }

@@ -88,7 +88,7 @@ pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
     if let Some(RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. }) = was {
         return Err(
             CliError::usage(format!("run {run} is finished: there is nothing to go on with"))
-                .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),
+                .hint("to train further, raise the trainer's number of steps and start it with `supervise run`"),
         );
     }
     let asked = asked(state, state.needs_a_person());

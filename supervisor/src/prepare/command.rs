@@ -89,7 +89,7 @@ pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<Stri
         shown_command(command)
     ))
     .hint(format!(
-        "mend {} in the command: it is looked for from {cwd}",
+        "correct {} in the command; the trainer starts in {cwd}",
         file.path
     )))
 }

@@ -40,7 +40,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     (
         "counters_changed",
-        "the step was proven with other counts: another step's state stands here",
+        "the step was proven with other counts: this is another step's state",
     ),
     (
         "counters_stand_still",
@@ -50,10 +50,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "counters_went_back",
         "the directory holds an older state: an older step counted further",
     ),
-    (
-        "data_of_other_step",
-        "the dataloader stands where it stood at another step",
-    ),
+    ("data_of_other_step", "the dataloader is where it was at another step"),
     ("data_state_missing", "dataloader state of some ranks is missing"),
     (
         "deepspeed_steps",
@@ -174,10 +171,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("not_restored", "what this trainer never restores"),
     ("not_saved", "what this configuration never saves"),
-    (
-        "not_what_was_proven",
-        "another file stands in the place of one that was proven",
-    ),
+    ("not_what_was_proven", "a proven file was replaced by another one"),
     ("nothing_saved", "nothing was saved here yet"),
     ("one_node", "the command starts the ranks of one node of several"),
     (

@@ -98,7 +98,7 @@ pub fn answer(run: &str, title: &str, text: &str) -> String {
 pub fn door(place: &str) -> String {
     let form = html! {
         h1 { "Who is there?" }
-        p { "Open the link that " code { "supervise serve" } " printed, or give the token that stands in " code { (shown(place)) } "." }
+        p { "Open the link that " code { "supervise serve" } " printed, or give the token in " code { (shown(place)) } "." }
         form method="post" action="/enter" {
             label { "Token " input name="token" type="password" autocomplete="off" required; }
             " " button { "Open" }

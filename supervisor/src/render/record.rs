@@ -216,7 +216,7 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
             None => "the trainer says that it resumed".to_owned(),
         },
         RuleKind::ResumePath => "the trainer printed its configuration".to_owned(),
-        RuleKind::Scratch => "the trainer says that it starts from nothing".to_owned(),
+        RuleKind::Scratch => "the trainer starts from scratch".to_owned(),
         RuleKind::Heals => format!(
             "a part of it is brought back in place, and is given the time of a start: {}",
             one_line(&seen.text, FOREIGN)
@@ -412,8 +412,8 @@ pub fn start_point(from: &StartPoint) -> String {
         // The name of the only checkpoint does not say which step it holds.
         StartPoint::Step { ckpt, step, .. } if is_live(ckpt) => format!("resume from {ckpt} (step {step})"),
         StartPoint::Step { ckpt, .. } => format!("resume from {ckpt}"),
-        StartPoint::Fresh => "start from nothing".to_owned(),
-        StartPoint::AsIs => "start as written".to_owned(),
+        StartPoint::Fresh => "start from scratch".to_owned(),
+        StartPoint::AsIs => "run the command as written".to_owned(),
     }
 }
 

@@ -59,8 +59,8 @@ impl ResumeView {
         let said = match (&self.first, self.written) {
             (Some(_), true) => "its failure is cleared, but its next start would be refused again",
             (Some(_), false) => "nothing is to be cleared, but its next start would be refused",
-            (None, true) => "nothing stands against its next start any more",
-            (None, false) => "nothing stood against its next start",
+            (None, true) => "its next start is no longer blocked",
+            (None, false) => "nothing blocked its next start",
         };
         let mut out = format!("run {}: {said}\n", self.run);
         // The refusal says the same again.

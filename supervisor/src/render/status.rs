@@ -475,7 +475,7 @@ fn attempt_view(a: &Attempt) -> AttemptView {
 
 fn attempt_text(a: &AttemptView) -> String {
     let from = match a.resumed_from {
-        Some(0) => ", from nothing".to_owned(),
+        Some(0) => ", from scratch".to_owned(),
         Some(n) => format!(", resumed from step {n}"),
         None => ", started as written".to_owned(),
     };

@@ -112,7 +112,7 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
         78,
         &["AReaL 0.5.3 is not known here: known from 1.0 on", "--no-recovery"],
     );
-    plan(&["--set", "supervisor.trainer_version=1.0.4"]).tells(0, &["would start from nothing"]);
+    plan(&["--set", "supervisor.trainer_version=1.0.4"]).tells(0, &["would start from scratch"]);
     let started = run(
         &world,
         &[&["run", "x.yaml", "--no-recovery"], &old[..], &command].concat(),
@@ -124,7 +124,7 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
     let yaml = yaml.replace("backend: 'fsdp:d1'", "path: p");
     world.write("x.yaml", &format!("allocation_mode: fsdp:d1\n{yaml}"));
     plan(&[]).refuses(78, &["allocation_mode, and no actor.backend"]);
-    plan(&["--no-recovery"]).tells(0, &["would start as written"]);
+    plan(&["--no-recovery"]).tells(0, &["would run the command as written"]);
     // Without a command, the one that starts it; what it says can be followed.
     run(&world, &["plan", "x.yaml", "--no-recovery"]).refuses(
         78,
@@ -138,7 +138,7 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
         "areal.launcher.local",
         "train.py",
     ];
-    run(&world, &[&["plan", "x.yaml"], &old[..], &launched].concat()).tells(0, &["would start as written"]);
+    run(&world, &[&["plan", "x.yaml"], &old[..], &launched].concat()).tells(0, &["would run the command as written"]);
     // Older still: nothing says where it saves.
     world.write(
         "old.yaml",
@@ -159,7 +159,7 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
         )
     };
     plan(&[]).refuses(78, &["names no checkpoint root", "--set supervisor.trainer=plain"]);
-    plan(&["--set", "supervisor.trainer=plain"]).tells(0, &["would start as written"]);
+    plan(&["--set", "supervisor.trainer=plain"]).tells(0, &["would run the command as written"]);
 }
 
 /// The two files of AReaL 1.0 for a rollout alone set one of both.

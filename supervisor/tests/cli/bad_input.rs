@@ -27,7 +27,7 @@ fn plan(yaml: &str) -> Said {
 
 #[test]
 fn the_configuration_that_is_varied_here_is_right() {
-    plan(PPO).tells(0, &["would start from nothing", "default_local_dir"]);
+    plan(PPO).tells(0, &["would start from scratch", "default_local_dir"]);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_run_that_never_saves() {
     world.write("ppo.yaml", &yaml);
     world
         .run(&["plan", "ppo.yaml", "--no-recovery"])
-        .tells(0, &["would start as written", "crash costs the whole run"]);
+        .tells(0, &["would run the command as written", "crash costs the whole run"]);
 }
 
 #[test]
@@ -422,9 +422,9 @@ fn a_relative_root_does_not_begin_anew_from_another_directory() {
         world.run_in("elsewhere", &args)
     };
     from_elsewhere(&[]).refuses(78, &["was run before", "holds steps", "--fresh"]);
-    from_elsewhere(&["--fresh"]).tells(0, &["would start from nothing"]);
+    from_elsewhere(&["--fresh"]).tells(0, &["would start from scratch"]);
     let other = ["--set", "trainer.default_local_dir=other"];
-    from_elsewhere(&other).tells(0, &["would start from nothing"]);
+    from_elsewhere(&other).tells(0, &["would start from scratch"]);
 }
 
 #[test]

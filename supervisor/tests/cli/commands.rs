@@ -102,7 +102,7 @@ fn a_run_from_its_start_to_its_end_and_all_that_can_be_asked_about_it() {
     said.tells(
         0,
         &[
-            "start from nothing",
+            "start from scratch",
             "1 worker started",
             "step 2 is proven",
             "finished: step 2 is proven (exit code 0)",
@@ -137,7 +137,7 @@ fn a_run_from_its_start_to_its_end_and_all_that_can_be_asked_about_it() {
     told.tells(
         0,
         &[
-            "attempt 1: start from nothing",
+            "attempt 1: start from scratch",
             "worker 0 exited with code 0",
             "finished: step 2",
         ],
@@ -281,7 +281,7 @@ fn a_living_run_is_asked_refuses_a_second_supervisor_and_is_stopped() {
         .unwrap();
     let log = fs::read_to_string(log.path()).unwrap();
     assert!(
-        log.contains("start from nothing") && !log.contains("hush-hush"),
+        log.contains("start from scratch") && !log.contains("hush-hush"),
         "{log}"
     );
 }
@@ -344,7 +344,7 @@ fn any_command_is_supervised_and_found_again() {
         0,
         &[
             "plain",
-            "start as written",
+            "run the command as written",
             "finished: the command ended with exit code 0",
         ],
     );

@@ -88,7 +88,7 @@ fn a_run_is_found_by_the_yaml_that_its_command_was_given() {
     fs::write(world.path("x.yaml"), yaml).unwrap();
     world
         .run(&["run", "--", program.as_str(), "train", "x.yaml"])
-        .tells(0, &["start from nothing", "ended with exit code 0"]);
+        .tells(0, &["start from scratch", "ended with exit code 0"]);
     let output = world.run(&["logs", "x.yaml"]);
     output.tells(
         0,
@@ -144,7 +144,7 @@ fn leading_zeros_in_a_steps_name_are_said_and_never_resumed_from() {
     world
         .run(&["checkpoints", "out"])
         .tells(0, &["checkpoint-0004", "rename it to checkpoint-4"]);
-    // Alone: what Trainer would resume from is not left for a start from nothing.
+    // Alone: what Trainer would resume from is not left for a start from scratch.
     fs::remove_dir_all(&named).unwrap();
     fs::remove_dir_all(world.path("out/checkpoint-2")).unwrap();
     plan().tells(4, &["rename it to checkpoint-4"]);
@@ -161,5 +161,5 @@ fn the_room_that_the_next_saves_need_is_told() {
     let path = format!("{}:/usr/bin:/bin", world.path("bin"));
     world
         .run_with(&words, &[("PATH", &path)])
-        .tells(0, &["a step takes 50.7 KiB, and up to 5 stand at once"]);
+        .tells(0, &["a step takes 50.7 KiB, and up to 5 exist at the same time"]);
 }

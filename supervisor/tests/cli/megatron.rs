@@ -23,7 +23,7 @@ fn the_example_is_planned_with_what_it_restores() {
     said.tells(
         0,
         &[
-            "would start from nothing",
+            "would start from scratch",
             "model_engine='megatron'",
             "++critic.megatron.tensor_model_parallel_size=2",
             "[resharding]",
@@ -82,7 +82,7 @@ fn a_step_of_megatron_is_resumed_from_and_one_that_does_not_fit_says_what_would(
         format!("{}{}", said.out, said.err).contains("tensor_model_parallel_size=2 (it is 1)"),
         "{said:#?}"
     );
-    assert!(!said.out.contains("would start from nothing"), "{said:#?}");
+    assert!(!said.out.contains("would start from scratch"), "{said:#?}");
 }
 
 /// Saves two genuine steps, one in each attempt; the first attempt fails.
@@ -115,7 +115,7 @@ fn a_run_that_fails_goes_on_from_its_proven_step() {
     let said = world.run(&["run", "ppo.yaml"]);
     said.tells(
         0,
-        &["start from nothing", "step 1 is proven", "finished: step 2 is proven"],
+        &["start from scratch", "step 1 is proven", "finished: step 2 is proven"],
     );
     let view = world.run(&["status", "--json"]).json()[0].clone();
     assert_eq!(

@@ -97,7 +97,7 @@ fn shown(out: ReadOutput, file: &str) -> Json {
     })
 }
 
-/// The words of a launch from nothing.
+/// The words of a launch from scratch.
 fn launched(out: ReadOutput, file: &str) -> Vec<String> {
     let host = HostFacts {
         trainer: out.facts.clone(),

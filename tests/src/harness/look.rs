@@ -31,7 +31,7 @@ impl Scene {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// The step that attempt `n` resumed from; `None`: from nothing.
+    /// The step that attempt `n` resumed from; `None`: from scratch.
     #[must_use]
     pub fn resumed(&self, n: u32) -> Option<u64> {
         self.launch(n)["from"]["step"]["step"].as_u64()

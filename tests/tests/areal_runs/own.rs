@@ -166,7 +166,7 @@ fn where_all_of_them_are_damaged_nothing_is_started_and_nothing_is_moved() {
 fn fresh_moves_generations_and_the_pointer_aside() {
     let mut run = finished();
     run.yaml["total_train_steps"] = json!(4);
-    run.run(&["--fresh", "--yes"]).expect(0).says("start from nothing");
+    run.run(&["--fresh", "--yes"]).expect(0).says("start from scratch");
     assert_eq!(steps(&run)[8..], [1, 2, 3, 4]);
     assert!(went_aside(&run, "aside/foreign", "generation_step00000007."));
     assert!(went_aside(&run, "aside/foreign", "step_"));

@@ -155,7 +155,7 @@ impl Plan {
         self
     }
 
-    /// It would launch from nothing.
+    /// It would launch from scratch.
     #[track_caller]
     pub(crate) fn begins_anew(&self) -> &Self {
         let would = (&self.view["would"], &self.view["from"]);

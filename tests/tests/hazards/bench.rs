@@ -257,7 +257,7 @@ impl Plan {
         self.passes("trainer.resume_mode=resume_path")
     }
 
-    /// It would start from nothing, and say so to verl.
+    /// It would start from scratch, and say so to verl.
     #[track_caller]
     pub(crate) fn starts_afresh(&self) -> &Self {
         assert_eq!(

@@ -84,7 +84,7 @@ fn what_a_person_lets_go_on_goes_on_with_its_next_start() {
     let again = scene.ask(&["resume"]);
     again
         .expect(0)
-        .says("nothing stood against")
+        .says("nothing blocked")
         .says(ended)
         .says("would resume from global_step_4");
     scene.run(&[]).expect(0);
@@ -180,7 +180,7 @@ fn a_rank_that_hangs_is_found_and_the_run_goes_on() {
     scene.assert_alone();
 }
 
-/// The trainer starts from nothing although it was told to resume: seen, and ended before it saves over anything.
+/// The trainer starts from scratch although it was told to resume: seen, and ended before it saves over anything.
 /// Attempt 2 overrides the supervisor's own override.
 fn second_takes(scene: &mut Scene, setting: &str) {
     let script = format!(
@@ -198,7 +198,7 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
     let mut scene = scene();
     second_takes(&mut scene, "trainer.resume_mode=disable");
     let expected = scene.expected_digest();
-    scene.run(&[]).expect(3).says("starts from nothing");
+    scene.run(&[]).expect(3).says("starts from scratch");
     assert_eq!(
         (scene.attempts(), scene.resumed(2), scene.tracked()),
         (2, Some(6), Some(6))
@@ -207,7 +207,7 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
     // Steps of the second attempt would have been written by its own processes: none was.
     let losses = fs::read_to_string(scene.path("losses.jsonl")).unwrap();
     let second = losses.lines().filter(|l| l.contains("/2\"")).count();
-    assert!(second < 2, "{second} steps were trained from nothing");
+    assert!(second < 2, "{second} steps were trained from scratch");
     scene.run(&["--again"]).expect(0);
     assert_eq!((scene.resumed(3), scene.digest()), (Some(6), Some(expected)));
     scene.assert_alone();

@@ -97,7 +97,7 @@ fn resume_lets_a_held_run_go_and_is_refused_where_it_is_at_work() {
     scene
         .ask(&["resume"])
         .expect(0)
-        .says("nothing stands against its next start any more")
+        .says("its next start is no longer blocked")
         .says("it was held by");
     assert_eq!(scene.status().get("held"), None);
     scene.go();

@@ -151,7 +151,7 @@ pub(super) fn changed<'k>(keys: impl Iterator<Item = &'k String> + Clone, known:
 
 pub(super) fn one_byte(found: &str, known: &str) -> String {
     format!(
-        "`{}` stands where `{known}` is missing: a byte was changed",
+        "there is `{}` instead of `{known}`: a byte was changed",
         crate::raw::shown(found)
     )
 }

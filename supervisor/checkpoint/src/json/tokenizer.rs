@@ -364,7 +364,7 @@ impl TokenizerCheck {
 fn between_neighbours(before: u64, id: u64, after: u64) -> Option<String> {
     let wanted = before.checked_add(1)?;
     (after == wanted + 1 && one_digit(wanted, id))
-        .then(|| format!("the identifier {id} stands between {before} and {after}: a digit was changed"))
+        .then(|| format!("the identifier {id} is between {before} and {after}: a digit was changed"))
 }
 
 fn number(value: &JsonValue) -> Option<u64> {

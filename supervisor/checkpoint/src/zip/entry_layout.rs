@@ -40,7 +40,7 @@ pub(super) fn check(
         let next = order.get(n + 1).map_or(end.directory.start, |&j| entries[j].header);
         let entry = &entries[i];
         if n == 0 && entry.header != 0 {
-            let detail = "bytes stand before the archive: torch.load would take the file for a pickle";
+            let detail = "there are bytes before the archive: torch.load would take the file for a pickle";
             return Err(damaged("not_a_zip", 0, detail));
         }
         let room = next.checked_sub(entry.header).filter(|_| entry.header >= before);

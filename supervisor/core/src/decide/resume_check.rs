@@ -54,7 +54,7 @@ impl Deciding<'_> {
         if *means == RuleKind::Scratch
             && let Some(from) = self.resumed_from()
         {
-            let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
+            let text = format!("the trainer starts from scratch, but it was to resume from {from}");
             self.failed_resume(Reason::new("resumed_from_nothing", text));
         }
         // A trainer with one checkpoint prints the step it found before its first save overwrites it.
@@ -84,7 +84,7 @@ impl Deciding<'_> {
         }
         let next = Step(from.0.saturating_add(1));
         let ordered = match is_fresh {
-            true => "it was to start from nothing".to_owned(),
+            true => "it was to start from scratch".to_owned(),
             false => format!("it was to resume from step {from}, after which step {next} comes"),
         };
         let (what, text) = if first == next && !is_fresh {

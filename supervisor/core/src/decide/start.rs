@@ -295,7 +295,9 @@ impl Deciding<'_> {
                 }
             }
             (RunMode::Launching { order }, Ok(ActOutput::Launched { workers, .. })) => {
-                let text = format!("attempt {} runs with {} workers", order.attempt, workers.len());
+                let n = workers.len();
+                let s = if n == 1 { "" } else { "s" };
+                let text = format!("attempt {} runs with {n} worker{s}", order.attempt);
                 self.decided(Decision::Run, vec![Reason::new("launched", text)]);
                 self.watch();
                 self.after_launch();

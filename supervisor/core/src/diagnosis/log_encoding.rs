@@ -29,7 +29,7 @@ impl LogDoubt {
             Self::Empty => "is empty",
             Self::Utf16 => "is text in UTF-16, of which nothing was read: convert it (iconv -f UTF-16 -t UTF-8 FILE)",
             Self::Binary => "is no text",
-            Self::Zeros => "holds zero bytes: it was truncated while it was written, and what stood there is lost",
+            Self::Zeros => "holds zero bytes: it was truncated while it was written, and what was there is lost",
             Self::LongLine => "has a line of more than 1 MiB, of which only the beginning of each MiB was read",
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn fresh_by_wish(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> 
     } else {
         (
             "resume_disabled",
-            "the configuration switches resuming off: this run starts from nothing, once",
+            "the configuration switches resuming off: this run starts from scratch, once",
         )
     };
     let reasons = vec![Reason::new(code, text)];
@@ -57,7 +57,7 @@ pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut 
     let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
     if s.progress.mark.is_none() {
         if s.requests.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
-            let text = "this run began from nothing and has no proven step yet: it begins again";
+            let text = "this run began from scratch and has no proven step yet: it begins again";
             reasons.insert(0, Reason::new("began_fresh", text));
             return fresh(s, scan, false, false, reasons);
         }
@@ -70,7 +70,7 @@ pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut 
             return fresh(s, scan, false, true, reasons);
         }
         if spec.policy.start.allow_fresh {
-            let text = "no step is provable, and --allow-fresh was given: starting from nothing";
+            let text = "no step is provable, and --allow-fresh was given: starting from scratch";
             reasons.insert(0, Reason::new("fresh_allowed", text));
             return fresh(s, scan, true, true, reasons);
         }

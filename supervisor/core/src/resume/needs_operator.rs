@@ -18,7 +18,7 @@ pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> 
     let found = live.findings.iter().find(|f| f.code == "linked")?;
     let path = found.file.as_ref()?;
     let why = format!(
-        "{path} is a symbolic link: what stands in the place of the only checkpoint must be a directory of its own, nothing was moved or started. Put the directory itself there, or remove the link (what it leads to stays): the newest copy is put back then"
+        "{path} is a symbolic link: the only checkpoint must be a directory of its own, nothing was moved or started. Put the directory itself there, or remove the link (what it leads to stays): the newest copy is put back then"
     );
     Some(ResumeChoice::Refuse {
         outcome: RunOutcome::NoProof { why: why.clone() },
@@ -108,7 +108,7 @@ pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &Chec
         return None;
     }
     let why = format!(
-        "the live set holds step {}, and {} was kept of a later one: it was put back by hand, or the trainer was started from nothing without us. Say which one is meant: --from {} or --from {}",
+        "the live set holds step {}, and {} was kept of a later one: it was put back by hand, or the trainer was started from scratch without us. Say which one is meant: --from {} or --from {}",
         live.step, c.id, live.step, c.step
     );
     Some(ResumeChoice::Refuse {
@@ -169,7 +169,7 @@ pub(super) fn unsafe_step(s: &RunState, c: &CheckpointSummary) -> String {
         StepOrigin::Unknown => "it is nothing that this run wrote",
     };
     format!(
-        "{} is unsafe{found}; loading it runs code, and {whose}. Nothing was started: look at the file, then go on from an older step (--from N), from nothing (--fresh), or set `proof.trust_unsafe: true` where you know the code",
+        "{} is unsafe{found}; loading it runs code, and {whose}. Nothing was started: look at the file, then go on from an older step (--from N), from scratch (--fresh), or set `proof.trust_unsafe: true` where you know the code",
         c.id
     )
 }
@@ -191,7 +191,7 @@ pub(super) fn unfamiliar(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) ->
         top.is_some_and(|top| c.own_modules.iter().any(|own| own == top))
     };
     let others: Vec<&String> = c.unfamiliar.iter().filter(|name| !is_own(name)).collect();
-    let else_ = "take another step (--from N) or start from nothing (--fresh)";
+    let else_ = "take another step (--from N) or start from scratch (--fresh)";
     let way = if others.is_empty() {
         let list = c
             .unfamiliar
@@ -210,7 +210,7 @@ pub(super) fn unfamiliar(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) ->
             _ => format!("`supervise verify '{}'`", c.id),
         };
         format!(
-            "No module of your own is meant by {}: neither the working directory nor that of the launch script holds one of that name, and loading the file runs whatever stands behind it. Look at the file ({look}), and find out who wrote it; or {else_}",
+            "No module of your own is meant by {}: neither the working directory nor that of the launch script holds one of that name, and loading the file runs whatever it leads to. Look at the file ({look}), and find out who wrote it; or {else_}",
             listed(others.into_iter())
         )
     };

@@ -71,7 +71,7 @@ pub(super) fn cut_anew(
 fn hinder(s: &RunState, spec: &RunSpec, c: &CheckpointSummary, reshard: &ReshardOffer) -> Option<String> {
     if let Some(d) = s.derivation(c).filter(|d| d.of.to == reshard.to) {
         return Some(format!(
-            "{} was cut anew for {} ranks already, from one of {}, and is told to be one of {} again: this is a fault of supervise; as it was it stands aside",
+            "{} was cut anew for {} ranks already, from one of {}, and is told to be one of {} again: this is a bug in supervise; the original was moved aside",
             c.id, d.of.to, d.of.from, reshard.from
         ));
     }

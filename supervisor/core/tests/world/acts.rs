@@ -159,7 +159,7 @@ impl World {
                     kind: ActErrorKind::PinsChanged,
                 });
             }
-            // 2: a run that was to begin from nothing never goes on from an older run's step.
+            // 2: a run that was to begin from scratch never goes on from an older run's step.
             let old = self.disk.steps.get(ckpt).is_some_and(|d| d.old);
             let cleared = self
                 .s
@@ -169,7 +169,7 @@ impl World {
                 .is_some_and(|c| c.step.is_none() && c.cleared);
             if old && cleared {
                 self.note(Err(format!(
-                    "{ckpt} is an older run's, and this one began from nothing"
+                    "{ckpt} is an older run's, and this one began from scratch"
                 )));
             }
             let truth = self.disk.truth(ckpt).unwrap_or(Truth::Torn);

@@ -82,7 +82,7 @@ pub(crate) enum Misdeed {
     Hang { busy: bool },
     /// All workers end with success.
     Quit,
-    /// It starts from nothing, and says so or does not.
+    /// It starts from scratch, and says so or does not.
     Forget { says: bool },
 }
 

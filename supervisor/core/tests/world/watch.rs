@@ -160,7 +160,7 @@ impl Watch {
     }
 }
 
-/// 2, 3: never from nothing where something was proven, unless a person wished it.
+/// 2, 3: never from scratch where something was proven, unless a person wished it.
 fn may_decide(s: &RunState, spec: &RunSpec, what: &Decision) -> Result<(), String> {
     let Decision::StartFrom { order, care, .. } = what else {
         return Ok(());
@@ -178,7 +178,7 @@ fn may_decide(s: &RunState, spec: &RunSpec, what: &Decision) -> Result<(), Strin
         .as_ref()
         .is_some_and(|c| c.cleared && s.attempts < c.attempt);
     check(*care && (wish || unfinished) || !spec.policy.proof.is_on, 2, || {
-        format!("from nothing, although {:?} was proven", s.progress.mark)
+        format!("from scratch, although {:?} was proven", s.progress.mark)
     })
 }
 

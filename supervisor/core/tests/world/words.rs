@@ -219,7 +219,7 @@ fn from(o: &LaunchOrder) -> String {
     };
     match &o.from {
         StartPoint::Step { ckpt, .. } => format!("from {ckpt}{lost}"),
-        StartPoint::Fresh => "from nothing".to_owned(),
+        StartPoint::Fresh => "from scratch".to_owned(),
         StartPoint::AsIs => "as written".to_owned(),
     }
 }

@@ -368,7 +368,7 @@ fn refused(what: &str, e: &io::Error) -> ActError {
     if error.kind == ActErrorKind::NoRoom {
         error
             .what
-            .push_str("; free some space (what went out of the way stands in `aside`, beside `protected`)");
+            .push_str("; free some space (what was moved out of the way is in `aside`, next to `protected`)");
     }
     error
 }

@@ -117,9 +117,7 @@ pub fn came_with_a_copy(id: &RunIdentity) -> io::Result<Option<String>> {
 fn copy_words(id: &RunIdentity, of: Option<&Utf8Path>) -> String {
     match of {
         Some(of) if id.root.as_deref() == Some(of) => {
-            format!(
-                "this checkpoint root is another directory than the one that stood at {of} before (restored, or a copy)"
-            )
+            format!("this checkpoint root is another directory than the one at {of} before (restored, or a copy)")
         }
         Some(of) => format!("this checkpoint root is a copy of {of}"),
         None => "this checkpoint root is a copy".to_owned(),

@@ -98,7 +98,7 @@ impl PinnedPath {
         let deleted = now.as_ref().is_some_and(|to| to.as_str().ends_with(" (deleted)"));
         match (now.filter(|to| to != path && !deleted), replaced) {
             (Some(to), _) => format!("{what} {path} was moved to {to}"),
-            (None, true) if deleted => format!("{what} {path} was deleted, and another one stands in its place"),
+            (None, true) if deleted => format!("{what} {path} was deleted, and another one is in its place"),
             (None, true) => format!("{what} {path} was replaced by another one"),
             (None, false) => format!("{what} {path} was deleted"),
         }
@@ -145,7 +145,7 @@ mod tests {
         fs::rename(dir.join("run/other"), dir.join("run/journal")).unwrap();
         let said = held.moved().unwrap().unwrap();
         assert!(
-            said.contains("the journal") && said.contains("another one stands in its place"),
+            said.contains("the journal") && said.contains("another one is in its place"),
             "{said}"
         );
         fs::remove_dir_all(dir.join("run")).unwrap();

@@ -95,7 +95,7 @@ impl Cutter<'_> {
             kept: done.kept.or(kept),
             ..done
         });
-        done.ok_or_else(|| refused(cut, "what was cut does not stand in its place"))
+        done.ok_or_else(|| refused(cut, "the resharded step is not in its place"))
     }
 
     /// Finishes an interrupted reshard. `None`: the step is unchanged.
@@ -170,7 +170,7 @@ impl Cutter<'_> {
 
     fn aside(&self, cut: &ReshardSpec, place: &Utf8Path) -> io::Result<Utf8PathBuf> {
         let why = format!(
-            "{} ranks saved it, and the run has {}: what stands in its place was cut from it",
+            "{} ranks saved it, and the run has {}: the step in its place was resharded from it",
             cut.from, cut.to
         );
         let note = json!({
@@ -234,7 +234,7 @@ fn not_cut(cut: &ReshardSpec, why: &NotCut) -> ActError {
     };
     let next = match why {
         NotCut::Step { hint: Some(hint), .. } | NotCut::Machine { hint: Some(hint), .. } => format!("; {hint}"),
-        NotCut::NoRoom { .. } => "; free some space: as it is the step goes aside, so that both stand there".to_owned(),
+        NotCut::NoRoom { .. } => "; free some space: as it is the step goes aside, so that both fit".to_owned(),
         _ => String::new(),
     };
     ActError {

@@ -162,7 +162,7 @@ fn no_config(own: &Utf8Path, trained: Option<TrainedModel<'_>>, left_out: &BTree
     let (place, hint) = match trained {
         Some(TrainedModel { option, dir }) => (
             format!("{option} {dir}: {CONFIG} is missing there"),
-            "it stands in the directory that the model was loaded from",
+            "it is in the directory that the model was loaded from",
         ),
         None => (
             format!("{own}/{CONFIG} is missing"),

@@ -48,7 +48,7 @@ impl Original {
         }
         let text = format!("{}: it was written to while it was read", self.path);
         Err(CliError::checkpoint(Verdict::Incomplete, text)
-            .hint("run this again when the save has ended: nothing stands under the target's name"))
+            .hint("run this again when the save has ended: nothing was written under the target's name"))
     }
 
     /// The checksum that a run recorded for its bytes.

@@ -207,7 +207,7 @@ fn file_meaning(v: Verdict) -> &'static str {
         }
         Verdict::Unknown => "no trainer that is known here loads such a file",
         Verdict::Incomplete | Verdict::Damaged => "a step that needs it is not resumed from",
-        Verdict::Unsafe => "it is not loaded: that would run what stands in it",
+        Verdict::Unsafe => "it is not loaded: that would run the code in it",
         Verdict::Unreadable => "nothing is said about its bytes",
     }
 }

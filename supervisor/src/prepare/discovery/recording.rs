@@ -49,7 +49,7 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 fn state() -> Result<Utf8PathBuf, CliError> {
     state_dir().ok_or_else(|| {
         CliError::environment(
-            "there is no place of this user's own for links that stand in the way of the script: set XDG_STATE_HOME",
+            "there is no place of this user's own for links in front of the script's programs: set XDG_STATE_HOME",
         )
     })
 }

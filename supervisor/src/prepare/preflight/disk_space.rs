@@ -38,14 +38,14 @@ pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mu
         let needed = render::bytes(needed_by(room, kept));
         out.push(Finding::warning(
             "no_room_to_raise",
-            format!("the trainer's number of steps to keep stays at {keep}: {raise} more would take up to {needed}, and {free} are free; it deletes older steps before a newer one is proven"),
+            format!("the trainer's number of steps to keep stays at {keep}: {raise} more would need up to {needed}, and {free} is free; it deletes older steps before a newer one is proven"),
         ));
         policy.retention.keep_raise = 0;
         kept = keep;
     }
     let needed = render::bytes(needed_by(room, kept));
     let told = format!(
-        "a step takes {step}, and up to {} stand at once: the next saves take up to {needed}, {free} are free",
+        "a step takes {step}, and up to {} exist at the same time; the next saves need up to {needed}, {free} is free",
         kept.saturating_add(1)
     );
     out.push(match needed_by(room, kept) > room.free {
@@ -76,7 +76,7 @@ mod tests {
         // 2 steps, 2 more and the one being written, with 2 on disk: 30 GiB.
         let (words, raise) = told(room(30 << 30, 2), Some(2));
         assert!(
-            words[0].starts_with("disk: a step takes 10.0 GiB, and up to 5 stand at once"),
+            words[0].starts_with("disk: a step takes 10.0 GiB, and up to 5 exist at the same time"),
             "{words:?}"
         );
         assert_eq!(raise, 2);

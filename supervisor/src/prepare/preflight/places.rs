@@ -22,7 +22,7 @@ pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
     let before = RegisteredRun::read(&file).map(|listed| listed.run_dir);
     Some(match before.filter(|before| before != run_dir) {
         Some(before) => format!(
-            "WARNING: this run was started here before with the run directory {before}: what is known of it stands there, and counts for nothing in {run_dir}"
+            "WARNING: this run was started here before with the run directory {before}: what is known of it is there, and does not count in {run_dir}"
         ),
         None => format!(
             "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"

@@ -78,7 +78,7 @@ pub(super) fn check_other_user(
     let same = before.find(|(p, other)| p.user != now.user && p.place == now.place && is_saved(p, other));
     match same {
         Some((UserPart { user, .. }, other)) => Err(CliError::config(format!(
-            "{file} was run before by `{user}`, and what it saved stands in {other}; now the user's name is `{}`, and nothing is in {root}",
+            "{file} was run before by `{user}`, and its steps are in {other}; now the user's name is `{}`, and nothing is in {root}",
             now.user
         ))
         .hint(format!(

@@ -52,7 +52,7 @@ pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, P
         Ok(PathKind::Other) => Err(CliError::config(format!(
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
-        .hint("settings are read from a file of this name: rename what stands there")),
+        .hint("settings are read from a file of this name: rename what is there")),
         // Other problems get the usual messages.
         _ => read_judged_if_there(path),
     }

@@ -255,7 +255,7 @@ fn words(v: &ResumePage<'_>) -> Markup {
             Err(why) => p.bad { (shown(why)) },
             Ok(started) => (command(started, again, v.options)),
         }
-        @if again { p.odd { code { "--again" } " stands in it because the run ended with what needs a person: mend the cause first." } }
+        @if again { p.odd { code { "--again" } " is there because the run ended with a failure that needs you: fix the cause first." } }
         @if let Some(host) = v.ran_on.filter(|host| *host != v.here) {
             p.odd { "Its last term ran on " (shown(host)) ", and this page comes from " (shown(v.here)) ": start it there." }
         }

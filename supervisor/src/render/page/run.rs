@@ -249,7 +249,7 @@ fn next(v: &RunView<'_>) -> Markup {
                 }
                 @for edit in &n.edits { p { "Before it: " (shown(edit)) } }
                 @for reason in &n.reasons { p.soft { "because " (shown(reason)) } }
-                p.soft { "As the journal tells; nothing was looked at anew." }
+                p.soft { "According to the journal; nothing was checked again." }
             },
         }
         @if !v.status.lives() { p { a href={ "/run/" (run) "/resume" } { "How to start it again" } } }

@@ -16,7 +16,7 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
         DiskEdit::SetFrequencies => "recover_info says how often to save, as the configuration does".to_owned(),
-        DiskEdit::PutBack { from } if is_own(from) => format!("LATEST names {from}, which stands there already"),
+        DiskEdit::PutBack { from } if is_own(from) => format!("LATEST names {from}, which is there already"),
         DiskEdit::PutBack { from } if is_older(from) => format!("LATEST goes aside: the trainer then reads {from}"),
         DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
         DiskEdit::Reshard(cut) => format!(
@@ -51,7 +51,7 @@ pub(super) fn derived(derived: &ReshardedStep) -> String {
     let kept = derived
         .kept
         .as_ref()
-        .map_or_else(String::new, |at| format!("; as it was it stands in {at}"));
+        .map_or_else(String::new, |at| format!("; the original is in {at}"));
     format!(
         "{} was cut anew, from {} to {}: every tensor of the model and of the optimizer is what it was{kept}",
         cut.ckpt,

@@ -241,7 +241,11 @@ fn a_curve_is_drawn_where_the_terminal_shows_it() {
         press(&mut top, &[KeyPress::Open]);
         let run = text(&top.draw(80, 24, WallMs(0)));
         for screen in [list, run] {
-            assert_eq!(screen.contains("▁█ 2.000, 1.000 to 2.000 in 2 steps"), curves, "{screen}");
+            assert_eq!(
+                screen.contains("▁█ 2.000, 1.000 to 2.000 in 2 steps"),
+                curves,
+                "{screen}"
+            );
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     let marked = spec.command.iter().any(|w| w.contains(command::OVERRIDES));
     if !seen && !marked && !plan.overrides.is_empty() {
         plan.notes.push(
-            "no Python program is seen in the command: the overrides stand at its end, and a script has to pass them on (\"$@\")"
+            "no Python program is seen in the command: the overrides are at its end, and a script has to pass them on (\"$@\")"
                 .to_owned(),
         );
     }

@@ -339,7 +339,7 @@ fn resumability(case: &ArealSetInput<'_>, c: &CheckpointSummary, info: Option<St
         && wrote != ranks
     {
         let why = format!(
-            "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word; start it with {wrote} processes again, or choose another trial_name and start from nothing"
+            "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from scratch without a word; start it with {wrote} processes again, or choose another trial_name and start from scratch"
         );
         return Resumability::Not { why };
     }

@@ -92,7 +92,7 @@ impl DeclaredStepTracker {
             .collect()
     }
 
-    /// Paths of the step that no part takes, relative to the root.
+    /// Paths of the step that belong to no part, relative to the root.
     #[must_use]
     pub fn untaken(&self, ckpt: &CkptId) -> Vec<Utf8PathBuf> {
         let Some(entry) = self.steps.get(ckpt.0.as_str()) else {

@@ -234,7 +234,7 @@ impl<'a> ValueParser<'a> {
     fn unexpected(&self) -> ConfigError {
         match self.rest().chars().next() {
             Some(c) => self
-                .refuse(&format!("{c:?} cannot stand here"))
+                .refuse(&format!("{c:?} is not allowed here"))
                 .with_hint("put the whole value in single quotes that reach the trainer: \"key='value'\""),
             None => self.refuse("the value ends too early"),
         }

@@ -73,7 +73,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     let named = command::entry(spec.trainer_command()).is_some() || command::marks_overrides(&spec.command);
     if order.from != StartPoint::AsIs && !named {
         plan.notes.push(
-            "the command names no entry point of verl: the overrides stand at its end, and a script has to pass them on (\"$@\")"
+            "the command names no entry point of verl: the overrides are at its end, and a script has to pass them on (\"$@\")"
                 .to_owned(),
         );
     }
@@ -266,7 +266,7 @@ fn check_not_shadowed(words: &[String], ours: &[String]) -> Result<(), Reason> {
         None => Ok(()),
         Some(word) => Err(Reason::new(
             "override_shadowed",
-            format!("`{word}` stands after {{overrides}} in the command and would undo the choice of the resume point: put it before"),
+            format!("`{word}` comes after {{overrides}} in the command and would undo the choice of the resume point: put it before"),
         )
         .with(Evidence::Setting(word.clone()))),
     }

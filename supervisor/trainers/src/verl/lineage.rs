@@ -67,7 +67,7 @@ impl<'a> Lineage<'a> {
             false => Finding::error(
                 "counters_changed",
                 Verdict::Damaged,
-                detail + ": another step's state stands here",
+                detail + ": this is another step's state",
             ),
         })
     }

@@ -173,7 +173,7 @@ pub fn plan(seen: &RoleSnapshot<'_>, link: LinkMode) -> Result<MigratePlan, Migr
     begin(seen, link)
 }
 
-const ADAPTERS: &str = "adapters were trained: they stand in adapter_checkpoint, in a form that verl 0.9 does not read and nothing converts; go on with the verl that wrote them, or give the exported adapters to lora.adapter_path";
+const ADAPTERS: &str = "adapters were trained: they are in adapter_checkpoint, in a form that verl 0.9 does not read and nothing converts; go on with the verl that wrote them, or give the exported adapters to lora.adapter_path";
 
 fn exists(seen: &RoleSnapshot<'_>, name: &str) -> bool {
     seen.facts.iter().any(|f| f.path == name)

@@ -152,7 +152,7 @@ impl Case {
         text(&problems)
     }
 
-    /// The launch from nothing, with what the environment has.
+    /// The launch from scratch, with what the environment has.
     pub(crate) fn launch(&self) -> LaunchPlan {
         let (out, spec) = (self.good(), self.spec());
         let from = match out.recovery {

@@ -154,7 +154,7 @@ sys.exit(1 if code else 0)
 fn a_clean_start() {
     let run = Run::new("sys.exit(train())\n");
     run.saved(4);
-    run.run(&["--fresh", "--yes"]).expect(0).says("start from nothing");
+    run.run(&["--fresh", "--yes"]).expect(0).says("start from scratch");
     assert_eq!(run.trained(), (1..=8).collect::<Vec<_>>());
     let aside = run.aside();
     assert!(aside.iter().any(|name| name.starts_with("live.")), "{aside:?}");

@@ -42,7 +42,7 @@ fn a_release_that_was_asked_and_failed() {
     assert_eq!(bench.attempts(), 0);
     bench
         .ask(&[&["plan", "--learn", "--no-recovery"][..], &call].concat())
-        .tells(0, &["No module named 'openai'", "would start as written"]);
+        .tells(0, &["No module named 'openai'", "would run the command as written"]);
 }
 
 /// [edge.easyr1] EasyR1 is a fork under verl's package name, with keys, a pointer and files of its own; `verl.trainer.main_ppo` is not in it | Named and refused with 78, by its file and by its command, with the command that restarts it with nothing proven
@@ -63,7 +63,7 @@ fn easyr1_is_no_verl() {
     let plain = ["plan", "--set", "supervisor.trainer=plain", "--"];
     bench
         .ask(&[&plain, &call[..]].concat())
-        .tells(0, &["would start as written"]);
+        .tells(0, &["would run the command as written"]);
 }
 
 /// [edge.plain_steps] What is not known is supervised as a plain command, whose steps nobody can prove: a run of weeks that is cut off now and then used up its retries | A printed step beyond those of all attempts before is progress, and refills the retries
@@ -124,7 +124,7 @@ fn a_file_that_trains_nothing() {
         let words: Vec<&str> = hint.split(' ').collect();
         bench
             .ask(&[&["plan"], &words[..]].concat())
-            .tells(0, &["would start as written"]);
+            .tells(0, &["would run the command as written"]);
         let module = format!("verl.trainer.{module}");
         let own = format!("--set supervisor.trainer=plain -- python3 -m {module} model.path=m");
         bench

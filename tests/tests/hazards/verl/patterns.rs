@@ -24,7 +24,7 @@ fn is(text: &str, class: &str, action: &str) {
     assert_eq!((found.0.as_str(), found.1.as_str()), (class, action), "{text}");
 }
 
-/// The log of a genuine run, without its records: it began from nothing, and this one resumes.
+/// The log of a genuine run, without its records: it began from scratch, and this one resumes.
 fn genuine(name: &str) -> String {
     let log = fs::read_to_string(fixtures().join(format!("logs/{name}.rank0.log"))).unwrap();
     let lines = log.lines().filter(|line| !line.contains("step:"));

@@ -238,7 +238,7 @@ fn a_start_from_nothing_in_silence_is_ended() {
     bench
         .script("echo 'Training from scratch'\nsleep 60\n")
         .set("supervisor.retries", json!(0));
-    bench.run(&[]).tells(3, &["starts from nothing"]);
+    bench.run(&[]).tells(3, &["starts from scratch"]);
     assert_eq!(bench.diagnosis().0, "ckpt.missing_part");
 }
 

@@ -63,7 +63,7 @@ pub fn of(dir: &Utf8Path) -> Result<StepContent, NotCut> {
     for ((group, world), mut ranks) in groups {
         if out.world != 0 && world != out.world {
             return Err(refused(format!(
-                "{dir}: files of {} and of {world} ranks stand beside each other in it",
+                "{dir}: it holds files of {} and of {world} ranks",
                 out.world
             )));
         }

@@ -331,7 +331,7 @@ impl New<'_> {
 
     fn failed(&self, e: &io::Error) -> NotCut {
         NotCut::machine(format!("{} cannot be written: {e}", self.out.path()))
-            .hint("nothing stands under the target's name; run this again when that is mended")
+            .hint("nothing was written under the target's name; run this again when that is mended")
     }
 }
 
