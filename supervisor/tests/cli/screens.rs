@@ -30,6 +30,16 @@ fn failed() -> (World, String) {
 }
 
 #[test]
+fn a_zone_is_known_by_its_name() {
+    let name = "Asia/Kathmandu";
+    if !camino::Utf8Path::new("/usr/share/zoneinfo").join(name).exists() {
+        return crate::skipped("there is no zoneinfo");
+    }
+    let (world, _) = failed();
+    world.run_with(&["history"], &[("TZ", name)]).tells(0, &["+05:45"]);
+}
+
+#[test]
 fn times_are_local_in_text_and_utc_in_json() {
     let (world, _) = failed();
     for command in [["status"], ["history"]] {
@@ -99,7 +109,7 @@ fn with_output() -> World {
     let world = World::new();
     world.write(
         "train.sh",
-        "echo loading\necho '2001-02-03 04:05:06 old'\necho '  of the old line'\necho '2101-02-03 04:05:06 new'\necho '  of the new line'\n\
+        "echo loading\necho more\necho '2001-02-03 04:05:06 old'\necho '  of the old line'\necho '2101-02-03 04:05:06 new'\necho '  of the new line'\n\
          [ -e once ] || { touch once; exit 1; }\n",
     );
     let retries = "supervisor.backoff.initial=10ms";
@@ -120,24 +130,27 @@ fn with_output() -> World {
 #[test]
 fn output_since_a_moment_leaves_out_what_is_known_to_be_older() {
     let world = with_output();
-    let said = world.run(&["logs", "--since", "1h", "--attempt", "1"]);
+    let since = |at: &str, more: &[&str]| world.run(&[&["logs", "--since", at], more].concat());
+    // All of a new attempt is new, whatever its lines say.
+    let (all, one) = (since("1h", &[]), world.run(&["logs", "--attempt", "1"]));
+    assert_eq!(all.out, one.out.repeat(2), "{all:#?}");
+    assert_eq!(all.err, "note: attempt 2 follows\n");
+    let launch = world.run(&["journal", "--kind", "intended.launch", "--json"]).out;
+    let launch: serde_json::Value = serde_json::from_str(launch.lines().next().unwrap()).unwrap();
+    let after = launch["wall"].as_i64().unwrap() + 1;
+    let at = jiff::Timestamp::from_millisecond(after).unwrap().to_string();
+    let said = since(&at, &["--attempt", "1"]);
     assert_eq!(
         said.out, "  of the old line\n2101-02-03 04:05:06 new\n  of the new line\n",
         "{said:#?}"
     );
-    assert!(
-        said.err
-            .contains("lines without a time are shown: no step of attempt 1"),
-        "{said:#?}"
-    );
-    let both = world.run(&["logs", "--since", "1h"]);
-    assert_eq!(both.out, said.out.repeat(2), "{both:#?}");
-    assert!(both.err.contains("attempt 2 follows"), "{both:#?}");
-    let json = world.run(&["logs", "--since", "1h", "--attempt", "1", "--json"]);
+    let doubt = "lines without a time are shown: no step of attempt 1 was seen before";
+    assert!(said.err.contains(doubt), "{said:#?}");
+    let json = since(&at, &["--attempt", "1", "--json"]);
     let first: serde_json::Value = serde_json::from_str(json.out.lines().next().unwrap()).unwrap();
     assert_eq!(
         (&first["line"], &first["text"]),
-        (&3.into(), &"  of the old line".into())
+        (&4.into(), &"  of the old line".into())
     );
     let later = world.run(&["logs", "--since", "2101-01-01", "--attempt", "1"]);
     assert_eq!(later.out, "", "{later:#?}");

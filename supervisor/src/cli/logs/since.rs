@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 use supervise_core::event::EventKind;
 use supervise_core::event::scan::{LINE_LIMIT, RuleKind, ScanRule, Scanner};
 use supervise_core::id::{AttemptNo, Step, WallMs, WorkerId};
-use supervise_core::journal::record::JournalRecord;
+use supervise_core::journal::record::{ActKind, JournalRecord};
 use supervise_core::observe::line_time::LineClock;
 use supervise_host::io_worker::JournalPlace;
 use supervise_trainers::adapter;
@@ -27,6 +27,8 @@ const CHUNK: usize = 64 << 10;
 pub(super) struct LogsSince {
     at: WallMs,
     now: WallMs,
+    /// Attempts that were launched since then: all of their output is new.
+    new: Vec<AttemptNo>,
     /// The newest step that was seen before the moment, of attempts that had one.
     steps: Vec<(AttemptNo, Step)>,
     rules: Vec<ScanRule>,
@@ -35,7 +37,14 @@ pub(super) struct LogsSince {
 impl LogsSince {
     pub(super) fn new(seen: &RunInfo, at: WallMs, now: WallMs) -> Result<Self, CliError> {
         let mut steps: Vec<(AttemptNo, Step)> = Vec::new();
-        records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
+        let mut new = Vec::new();
+        records::each(seen.run_dir()?, JournalPlace::default(), &mut |line, record| {
+            if let JournalRecord::Intended { act, .. } = record
+                && let ActKind::Launch(order) = &act.kind
+                && line.wall >= at
+            {
+                new.push(order.attempt);
+            }
             if let JournalRecord::Fact(e) = record
                 && let EventKind::Progress {
                     attempt,
@@ -53,6 +62,7 @@ impl LogsSince {
         Ok(Self {
             at,
             now,
+            new,
             steps,
             rules: rules.into_iter().filter(|r| r.kind == RuleKind::Step).collect(),
         })
@@ -73,6 +83,9 @@ impl LogsSince {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn start(&self, attempt: u32, files: &[Utf8PathBuf]) -> io::Result<(TailStart, bool)> {
+        if self.new.contains(&AttemptNo(attempt)) {
+            return Ok((TailStart::default(), true));
+        }
         let step = self.steps.iter().find(|(of, _)| of.0 == attempt).map(|(_, step)| *step);
         let mut lines = LineAges {
             since: self,
