@@ -286,8 +286,7 @@ impl From<ConfigError> for CliError {
         // The text may equal a hidden value, but it is what the trainer would get.
         if out.message.contains("***") {
             out.hints.push(
-                "*** stands there word for word, as in a published script: write the real value in its place"
-                    .to_owned(),
+                "the text *** is there literally, as in a published script: write the real value instead".to_owned(),
             );
         }
         out

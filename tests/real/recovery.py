@@ -124,7 +124,7 @@ class Bench:
         self.call([sys.executable, HERE / "compare_pt.py", self.straight / f"global_step_{STEPS}", root / f"global_step_{STEPS}"])
 
     def verdict(self, path, *more):
-        return self.supervise("verify", path, *more, code=None)
+        return self.supervise("verify", path, "-v", *more, code=None)
 
 
 def attempts(status):

@@ -170,10 +170,7 @@ fn a_restored_root_begins_a_new_run_and_is_called_no_copy_of_itself() {
     fs::rename(&root, scene.path("broken")).unwrap();
     copy_tree(&backup, &root).unwrap();
     scene.go();
-    scene
-        .run(&[])
-        .expect(0)
-        .says("is another directory than the one that stood at");
+    scene.run(&[]).expect(0).says("is another directory than the one at");
     assert_eq!((scene.resumed(1), scene.digest()), (Some(8), Some(expected)));
 }
 
