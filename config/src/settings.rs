@@ -14,6 +14,7 @@ mod redact;
 mod schema;
 mod table;
 mod units;
+mod worded;
 mod wrong;
 
 use figment::Figment;
@@ -30,6 +31,7 @@ pub use redact::{
 pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;
 pub use units::{parse_bytes, parse_duration};
+pub use worded::{GpuChoice, HardLimitChoice};
 
 /// Detect the trainer framework from the YAML and the command.
 pub const AUTO: &str = "auto";

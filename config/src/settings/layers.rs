@@ -22,6 +22,8 @@ const RESERVED: &[&str] = &[
     "SUPERVISE_LOG",
     "SUPERVISE_SOCKET",
     "SUPERVISE_RESUME_STEP",
+    "SUPERVISE_RESUME_FROM",
+    "SUPERVISE_SAVES",
 ];
 
 pub(super) struct SettingLayer {

@@ -2,7 +2,8 @@
 
 use super::Explained;
 use super::schema::{SettingKind, SettingRow, SettingType, choices, settings};
-use serde::{Deserialize, Deserializer, Serialize};
+use super::worded::{GpuChoice, HardLimitChoice};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -164,6 +165,9 @@ settings! {
         /// `true`: do not reject a checkpoint for names on the danger list (programs, code, files, network) either. Then anyone who can
         /// write into the checkpoint root runs code as you.
         trust_unsafe: bool = false;
+        /// `true`: resume from a step that `supervise.saved()` reported even if its files have a format that `supervise` does not read. Then
+        /// only the number and size of the files show that it is whole.
+        trust_reported: bool = false;
         /// Users whose files a checkpoint may contain, besides root and the user of the run: numeric IDs (`id -u NAME`). Needed if the
         /// trainer runs as another user, for example in a container: otherwise a step of another user is not resumed from.
         trust_owners: Vec<u32> = "[]";
@@ -441,60 +445,4 @@ pub struct UserRule {
     /// Similar lines that the pattern must not match.
     #[serde(default)]
     pub lookalikes: Vec<String>,
-}
-
-/// The time without progress that decides alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HardLimitChoice {
-    /// From the run's own step times.
-    Auto,
-    /// No limit.
-    Never,
-    After(Duration),
-}
-
-impl SettingType for HardLimitChoice {
-    const KIND: SettingKind = SettingKind::Limit;
-}
-
-impl<'de> Deserialize<'de> for HardLimitChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The schema lets two words and durations through; the layer writes durations as milliseconds.
-        match String::deserialize(deserializer)?.as_str() {
-            "auto" => Ok(Self::Auto),
-            "never" => Ok(Self::Never),
-            text => text
-                .parse()
-                .map(|ms| Self::After(Duration::from_millis(ms)))
-                .map_err(serde::de::Error::custom),
-        }
-    }
-}
-
-/// The workers' devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GpuChoice {
-    Auto,
-    None,
-    List(Vec<u32>),
-}
-
-impl SettingType for GpuChoice {
-    const KIND: SettingKind = SettingKind::Gpus;
-}
-
-impl<'de> Deserialize<'de> for GpuChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The schema lets `auto`, `none` and lists through; the layer writes the words as one-element lists of text.
-        let items = Vec::<String>::deserialize(deserializer)?;
-        match items.first().map(String::as_str) {
-            Some("auto") => Ok(Self::Auto),
-            Some("none") => Ok(Self::None),
-            _ => items
-                .iter()
-                .map(|item| item.parse().map_err(serde::de::Error::custom))
-                .collect::<Result<_, _>>()
-                .map(Self::List),
-        }
-    }
 }

@@ -279,12 +279,14 @@ fn root_of(
         None => out.root.clone(),
     };
     let Some(named) = named else {
-        let key = adapter(out.kind).words().root.first().unwrap_or(&"root");
-        return Err(
-            CliError::config(format!("the configuration names no checkpoint root ({key})")).hint(format!(
-                "set {key} or supervisor.root; `--set supervisor.trainer=plain` starts it without protecting its checkpoints"
-            )),
-        );
+        let plain = "`--set supervisor.trainer=plain` starts it without protecting its checkpoints";
+        return Err(match adapter(out.kind).words().root.first() {
+            Some(key) => CliError::config(format!("the configuration names no checkpoint root ({key})"))
+                .hint(format!("set {key} or supervisor.root; {plain}")),
+            None => CliError::config("supervisor.root is not set: nothing says where the checkpoints are").hint(
+                format!("add `--set supervisor.root=DIR`, the directory that they are saved in; {plain}"),
+            ),
+        });
     };
     let root = canonical("checkpoint root", &named)?;
     let mut notes = Vec::new();

@@ -48,7 +48,7 @@ pub(super) fn tell(request: &PrepareRequest, prepared: &mut PreparedRun) {
             registry::seen_trainers()
         ),
         (None, None) => format!(
-            "no command is known that would protect it: that takes {}",
+            "no command is known that would protect it: that takes {}, or a loop that calls supervise.saved() (--set supervisor.trainer=loop)",
             registry::frameworks()
         ),
     };

@@ -47,6 +47,8 @@ pub struct ExpectedLayout {
     pub trust_globals: Vec<String>,
     /// A name on the danger list does not fail a step.
     pub trust_unsafe: bool,
+    /// A reported step counts although the format of its files is unknown.
+    pub trust_reported: bool,
     /// UIDs, besides root and ours, that may own the files of a step.
     pub trust_owners: Vec<u32>,
     /// The step the operator named; anyone may own it.
@@ -71,6 +73,7 @@ impl ExpectedLayout {
             counts_anew: spec.policy.degraded == DegradedPolicy::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.proof.trust_globals.clone(),
             trust_unsafe: spec.policy.proof.trust_unsafe,
+            trust_reported: spec.policy.proof.trust_reported,
             trust_owners: spec.policy.proof.trust_owners.clone(),
             named: spec.policy.start.from,
             named_path: match &spec.resume {

@@ -17,6 +17,7 @@ pub mod kit;
 pub mod launch;
 pub mod one_node;
 pub mod other_trainers;
+pub mod own_loop;
 pub mod plain;
 pub mod python_command;
 pub mod read;

@@ -56,20 +56,7 @@ impl TrainerAdapter for PlainAdapter {
     }
 
     fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
-        let mut out = ReadOutput::blank(PLAIN);
-        if let Some(workers) = input.workers {
-            out.gang = GangSpec {
-                launcher: LauncherKind::Gang,
-                workers,
-                nodes: 1,
-                gpus: Vec::new(),
-            };
-        }
-        if let Some(composed) = input.composed {
-            out.tree = composed.tree.clone();
-        }
-        out.command = input.command.to_vec();
-        Ok(out)
+        Ok(read(PLAIN, input))
     }
 
     fn rules(&self) -> Vec<ScanRule> {
@@ -87,25 +74,7 @@ impl TrainerAdapter for PlainAdapter {
                 format!("a plain command cannot be started from {ckpt}"),
             ));
         }
-        let config = spec.config_file.as_ref().map(|p| p.as_str());
-        let mut argv = command::fill(&spec.command, &[], config);
-        let by_environment = [&spec.env, &host.env]
-            .iter()
-            .any(|env| env.contains_key("PET_MAX_RESTARTS"));
-        let notes = command::forbid_restarts(&mut argv, by_environment)
-            .into_iter()
-            .collect();
-        let unbuffered = !spec.env.contains_key(UNBUFFERED) && !host.env.contains_key(UNBUFFERED);
-        let env = unbuffered
-            .then(|| (UNBUFFERED.to_owned(), "1".to_owned()))
-            .into_iter()
-            .collect();
-        Ok(LaunchPlan {
-            argv,
-            env,
-            notes,
-            ..LaunchPlan::default()
-        })
+        Ok(launch(spec, host))
     }
 
     fn preflight(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
@@ -113,6 +82,47 @@ impl TrainerAdapter for PlainAdapter {
             "plain_command",
             "nothing is known of this command's checkpoints, so they are NOT protected: none is proven before a start or kept from being deleted or overwritten, and where it resumes is its own affair. It is started again as it is; a printed step beyond those of all attempts before refills its retries",
         )]
+    }
+}
+
+/// A run of which the command line says everything.
+pub(crate) fn read(kind: TrainerKind, input: &ReadInput<'_>) -> ReadOutput {
+    let mut out = ReadOutput::blank(kind);
+    if let Some(workers) = input.workers {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            nodes: 1,
+            gpus: Vec::new(),
+        };
+    }
+    if let Some(composed) = input.composed {
+        out.tree = composed.tree.clone();
+    }
+    out.command = input.command.to_vec();
+    out
+}
+
+/// The command as it is.
+pub(crate) fn launch(spec: &RunSpec, host: &HostFacts) -> LaunchPlan {
+    let config = spec.config_file.as_ref().map(|p| p.as_str());
+    let mut argv = command::fill(&spec.command, &[], config);
+    let by_environment = [&spec.env, &host.env]
+        .iter()
+        .any(|env| env.contains_key("PET_MAX_RESTARTS"));
+    let notes = command::forbid_restarts(&mut argv, by_environment)
+        .into_iter()
+        .collect();
+    let unbuffered = !spec.env.contains_key(UNBUFFERED) && !host.env.contains_key(UNBUFFERED);
+    let env = unbuffered
+        .then(|| (UNBUFFERED.to_owned(), "1".to_owned()))
+        .into_iter()
+        .collect();
+    LaunchPlan {
+        argv,
+        env,
+        notes,
+        ..LaunchPlan::default()
     }
 }
 

@@ -3,23 +3,24 @@
 use crate::adapter::{ExpectedLayout, TrainerAdapter, TrainerNames};
 use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
-use crate::{areal, hf, plain, verl};
+use crate::{areal, hf, own_loop, plain, verl};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Every adapter, in order of precedence; the last one accepts any command.
-static ADAPTERS: [&dyn TrainerAdapter; 5] = [
+static ADAPTERS: [&dyn TrainerAdapter; 6] = [
     &areal::ArealAdapter,
     &verl::VerlAdapter { sft: true },
     &verl::VerlAdapter { sft: false },
     &hf::HfAdapter,
+    &own_loop::LoopAdapter,
     &plain::PlainAdapter,
 ];
 
 /// The values of the setting `trainer`, in the order shown to users.
-pub const FRAMEWORKS: [&str; 4] = ["verl", "areal", "hf", "plain"];
+pub const FRAMEWORKS: [&str; 5] = ["verl", "areal", "hf", "loop", "plain"];
 
 /// Every adapter, in order of precedence.
 pub fn adapters() -> impl Iterator<Item = &'static dyn TrainerAdapter> {
@@ -141,7 +142,8 @@ pub fn seen_trainers() -> String {
 /// The frameworks whose calls are known, as text.
 #[must_use]
 pub fn frameworks() -> String {
-    let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(|a| a.has_steps());
+    let is_called_by_name = |a: &&dyn TrainerAdapter| !a.words().root.is_empty();
+    let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(is_called_by_name);
     let names = FRAMEWORKS.iter().filter_map(of).map(|a| a.words().name);
     names.collect::<Vec<_>>().join(", ")
 }

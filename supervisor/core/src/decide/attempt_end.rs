@@ -264,7 +264,13 @@ impl Deciding<'_> {
         }
         (self.spec.may_end_early && a.succeeded() && says_so).then(|| {
             let at = a.training.step.max(newest.map(|c| c.step)).unwrap_or_default();
-            format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does")
+            match newest {
+                Some(newest) if at >= last => format!(
+                    "all {last} planned steps were done; the newest that is saved is {}",
+                    newest.step
+                ),
+                _ => format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does"),
+            }
         })
     }
 

@@ -1,21 +1,41 @@
 //! Rules for lines that show a command's progress if the trainer has no rules of its own: the user's pattern, or common
-//! forms. Also rules for lines that announce an in-process restart.
+//! forms, and the lines of the Python package. Also rules for lines that announce an in-process restart.
 
 use crate::event::scan::{RuleKind, ScanRule};
+use crate::observe::numbers::TrainingMetric;
+
+/// The rule for the lines of `supervise.report()`: `supervise: step=12/100 loss=0.25`.
+#[must_use]
+pub fn report_rule(kind: RuleKind) -> ScanRule {
+    let pattern = r"supervise: step=(\d{1,16})(?:/(\d{1,16}))?(?: |$)";
+    ScanRule::new("report.step", pattern, kind).with_keys(&[
+        (TrainingMetric::Mark, "step"),
+        (TrainingMetric::Loss, "loss"),
+        (TrainingMetric::Reward, "reward"),
+        (TrainingMetric::GradNorm, "grad_norm"),
+        (TrainingMetric::Entropy, "entropy"),
+        (TrainingMetric::Length, "length"),
+    ])
+}
+
+/// The rule for the line that the Python package prints if its interpreter ends without an exception.
+#[must_use]
+pub fn report_end_rule() -> ScanRule {
+    ScanRule::new("report.end", r"supervise: end$", RuleKind::End)
+}
 
 /// Rules for the user's pattern. For a trainer whose steps are known, a match is only a sign of progress; for any other
 /// command it gives the step. Without a pattern the common forms are used.
 #[must_use]
 pub fn progress_rules(pattern: Option<&str>, has_steps: bool) -> Vec<ScanRule> {
     let kind = if has_steps { RuleKind::Beat } else { RuleKind::Step };
+    let mut rules = vec![report_rule(kind.clone())];
     match pattern {
-        Some(pattern) => vec![ScanRule::new("progress", pattern, kind)],
-        None if has_steps => Vec::new(),
-        None => COMMON
-            .iter()
-            .map(|(id, pattern)| ScanRule::new(id, pattern, RuleKind::Step))
-            .collect(),
+        Some(pattern) => rules.push(ScanRule::new("progress", pattern, kind)),
+        None if has_steps => {}
+        None => rules.extend(COMMON.map(|(id, pattern)| ScanRule::new(id, pattern, RuleKind::Step))),
     }
+    rules
 }
 
 /// The forms in which most programs print their steps, in order of precedence.
@@ -149,8 +169,27 @@ mod tests {
     #[test]
     fn a_pattern_beside_a_trainers_own_steps_shows_progress_only() {
         let rules = progress_rules(Some(r"batch (\d+)"), true);
-        assert_eq!((rules.len(), &rules[0].kind), (1, &RuleKind::Beat));
-        assert!(progress_rules(None, true).is_empty());
-        assert_eq!(progress_rules(Some(r"batch (\d+)"), false)[0].kind, RuleKind::Step);
+        assert!(rules.iter().all(|rule| rule.kind == RuleKind::Beat));
+        assert_eq!(rules.len(), 2);
+        assert_eq!(progress_rules(None, true).len(), 1);
+        assert_eq!(progress_rules(Some(r"batch (\d+)"), false)[1].kind, RuleKind::Step);
+    }
+
+    #[test]
+    fn a_report_tells_step_planned_end_and_metrics() {
+        let mut s = Scanner::new(progress_rules(None, false)).unwrap();
+        let mut hit = |line: &str| s.line(WorkerId(0), 1, line.as_bytes()).unwrap();
+        let found = hit(" 12%|#1   | 12/100 [00:10<01:20, 1.0it/s]supervise: step=12/100 eval/loss=9 loss=0.25");
+        assert_eq!(
+            (found.sighting.rule.to_string().as_str(), found.sighting.number),
+            ("report.step", Some(12))
+        );
+        assert_eq!(
+            (found.total, found.numbers.unwrap().get(TrainingMetric::Loss)),
+            (Some(100), Some(0.25))
+        );
+        let bare = hit("supervise: step=7");
+        assert_eq!((bare.sighting.number, bare.total), (Some(7), None));
+        assert!(bare.numbers.is_some());
     }
 }

@@ -122,6 +122,9 @@ pub struct ProofPolicy {
     /// Whether a name on the danger list is accepted.
     #[serde(default)]
     pub trust_unsafe: bool,
+    /// Whether a reported step counts although the format of its files is unknown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trust_reported: bool,
     /// Uids, besides root and the run's own, that may own a checkpoint's files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trust_owners: Vec<u32>,
@@ -246,6 +249,7 @@ impl Default for ProofPolicy {
             is_on: true,
             trust_globals: Vec::new(),
             trust_unsafe: false,
+            trust_reported: false,
             trust_owners: Vec::new(),
             background_rate: 1 << 30,
             memory: 256 << 20,

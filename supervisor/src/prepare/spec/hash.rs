@@ -52,6 +52,9 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
     if proof.trust_unsafe {
         text.push_str("trust unsafe\0");
     }
+    if proof.trust_reported {
+        text.push_str("trust reported\0");
+    }
     for user in &proof.trust_owners {
         text.push_str(&format!("trust owner {user}\0"));
     }

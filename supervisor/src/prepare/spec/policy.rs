@@ -79,6 +79,7 @@ fn of_settings(s: &Settings) -> Policy {
             is_on: s.proof.enabled,
             trust_globals: s.proof.trust_globals.clone(),
             trust_unsafe: s.proof.trust_unsafe,
+            trust_reported: s.proof.trust_reported,
             trust_owners: s.proof.trust_owners.clone(),
             background_rate: s.proof.background_rate,
             memory: s.proof.memory,
