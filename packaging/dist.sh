@@ -54,7 +54,7 @@ fi
 "$tools/bin/python" packaging/sbom.py "$version" "$machine-unknown-linux-gnu" >"$work/sbom.json"
 "$tools/bin/python" packaging/check_sbom.py "$work/sbom.json"
 
-# wheel: the program, its second name and the examples, in the layout of the binary distribution format.
+# wheel: the program, its second name, the Python package and the examples, in the layout of the binary distribution format.
 wheel() {
   local at=$work/wheel dist data
   dist=$at/supervise_rl-$version.dist-info
@@ -62,6 +62,7 @@ wheel() {
   mkdir -p "$data/scripts" "$data/data/share/supervise" "$dist/licenses" "$dist/sboms"
   install -m755 "$work/supervise" packaging/supervise-rl "$data/scripts/"
   cp -r examples "$data/data/share/supervise/"
+  install -Dm644 -t "$at/supervise" python/supervise/*.py python/supervise/py.typed
   install -m644 LICENSE "$dist/licenses/LICENSE"
   install -m644 "$work/sbom.json" "$dist/sboms/supervise.cdx.json"
   sed "s/@VERSION@/$version/" packaging/wheel-metadata | cat - README.md >"$dist/METADATA"

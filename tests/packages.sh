@@ -45,6 +45,14 @@ pip=("$at/venv/bin/pip" --disable-pip-version-check -q install)
 here "$at/venv/bin/supervise" "$at/venv/bin/supervise-rl" "$at/venv/share"
 said "wheel by pip"
 
+# What is imported is what the wheel has, and the program is the one beside it.
+(cd "$at" && "$at/venv/bin/python" -m unittest -q discover -s "$OLDPWD/tests/python")
+said "Python package"
+
+"${pip[@]}" "mypy==2.4.1"
+(cd "$at" && "$at/venv/bin/mypy" --strict --ignore-missing-imports -p supervise)
+said "types"
+
 "${pip[@]}" "uv>=0.9"
 export UV_TOOL_DIR=$at/tools UV_TOOL_BIN_DIR=$at/tool-bin UV_CACHE_DIR=$at/uv
 "$at/venv/bin/uv" -q tool install --offline --python "$at/venv/bin/python" "${wheels[0]}"

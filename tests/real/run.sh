@@ -24,13 +24,14 @@ export SHARED=$work
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
 scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery hf_recovery proofs recovery unsafe_differential
-  verl_versions areal_dialect omegaconf_differential verl_contents pickle_names verl_hazards kubernetes upload)
+  own_loop verl_versions areal_dialect omegaconf_differential verl_contents pickle_names verl_hazards kubernetes upload)
 # What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
 if [ -n "${FULL:-}$only" ]; then
   scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang standby reshard merge_formats verl_releases rehearsal hf_programs launch_script
     queue_damage merge asked same_class torch_failures migrate zero json_differential areal_alone)
 fi
 
+own_loop() { "$python" "$here/own_loop.py" "$programs"; }
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
 verl_versions() {
   "$here/install_verl_versions.sh" "$venv"

@@ -1,0 +1,260 @@
+"""What a training loop of one's own tells its supervisor.
+
+A report is one line on standard output, which the supervisor reads anyway, from every machine of the run. A saved checkpoint is an empty
+file beside it, whose name says step, number of files and bytes: it appears at once, so that a save that was killed has none.
+
+Nothing here raises, and nothing waits: a line that the pipe has no room for is dropped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import operator
+import os
+import re
+import select
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+# More than ten reports a second would only fill the log.
+PAUSE = 0.1
+LARGEST_STEP = 10**16 - 1
+METRICS = 32
+KEY = re.compile(r"[A-Za-z0-9_.@/-]{1,64}\Z")
+# An atomic write to a pipe, which other processes cannot cut in two.
+LINE = 4000
+NAME_BYTES = 190
+FILES = 1_000_000
+MARK = re.compile(r"saved\.(.+)\.(\d+)-(\d+)-(\d+)\Z", re.DOTALL)
+
+
+class _Reporter:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.last = -math.inf
+        self.pending: Optional[Tuple[int, Optional[int], Mapping[str, Any]]] = None
+        self.ends_for = 0
+        self.warned: Set[str] = set()
+
+    def begin(self) -> None:
+        """Makes this process say its end."""
+        if self.ends_for != os.getpid():
+            self.ends_for = os.getpid()
+            atexit.register(self.end, self.ends_for)
+
+    def report(self, step: int, total: Optional[int], metrics: Mapping[str, Any]) -> None:
+        with self.lock:
+            self.begin()
+            self.pending = (step, total, metrics)
+            now = time.monotonic()
+            if now - self.last >= PAUSE:
+                self.last = now
+                self.flush()
+
+    def flush(self) -> None:
+        if self.pending is not None:
+            step, total, metrics = self.pending
+            self.pending = None
+            _write(_line(step, total, metrics))
+
+    def end(self, process: int) -> None:
+        """Says that the interpreter ends without an exception. A fork ends on its own."""
+        if os.getpid() != process:
+            return
+        try:
+            sys.stdout.flush()
+            self.flush()
+            if getattr(sys, "last_value", None) is None and getattr(sys, "last_exc", None) is None:
+                _write("supervise: end")
+        except Exception:  # the interpreter ends: nobody could be told
+            pass
+
+    def warn(self, what: str, problem: str) -> None:
+        """Once for each problem."""
+        if problem in self.warned or len(self.warned) >= 20:
+            return
+        self.warned.add(problem)
+        try:
+            warnings.warn(f"supervise.{what}(): {problem}", RuntimeWarning, stacklevel=4)
+        except Warning as e:
+            # Warnings may be errors here; a report never raises.
+            print(f"supervise: {e}", file=sys.stderr)
+
+
+_reporter = _Reporter()
+
+
+def report(step: int, total: Optional[int] = None, metrics: Optional[Mapping[str, Any]] = None, *, rank: Optional[int] = None) -> None:
+    """Says that `step` is done, of `total`, with its metrics.
+
+    Call it after each step. Only rank 0 reports (`RANK`, or `rank`), at most ten times a second. Pass floats: a tensor on a GPU would have
+    to be waited for.
+    """
+    try:
+        if not _is_supervised() or not _is_first(rank):
+            return
+        _reporter.report(_step(step), None if total is None else _step(total), dict(metrics or {}))
+    except Exception as e:  # a report never ends a training
+        _reporter.warn("report", _words(e))
+
+
+def saved(path: PathLike, step: int, *, rank: Optional[int] = None) -> None:
+    """Says that the checkpoint of `step` is complete: a file or a directory, directly in the run's checkpoint root.
+
+    Call it on rank 0 when all ranks have written theirs. Give each step a name of its own: a file that is overwritten is no checkpoint
+    while it is written.
+    """
+    try:
+        root = os.environ.get("SUPERVISE_SAVES")
+        if not root or not _is_supervised() or not _is_first(rank):
+            return
+        with _reporter.lock:
+            _reporter.flush()
+        _mark(root, path, _step(step))
+    except Exception as e:  # a report never ends a training
+        _reporter.warn("saved", _words(e))
+
+
+def resume_from() -> Optional[Path]:
+    """The checkpoint that the supervisor chose for this start, as it was given to `saved()`; None: start from nothing."""
+    # Resumed at its last step, a loop ends without a report.
+    if _is_supervised() and _is_first(None):
+        _reporter.begin()
+    path = os.environ.get("SUPERVISE_RESUME_FROM")
+    return Path(path) if path else None
+
+
+def should_save() -> bool:
+    """Whether the supervisor asks for a checkpoint now. No version asks yet: always False."""
+    return False
+
+
+def _is_supervised() -> bool:
+    return "SUPERVISE_ATTEMPT" in os.environ
+
+
+def _is_first(rank: Optional[int]) -> bool:
+    return (os.environ.get("RANK", "0").strip() or "0") == "0" if rank is None else operator.index(rank) == 0
+
+
+def _words(e: Exception) -> str:
+    return " ".join(str(e).split())[:300] or type(e).__name__
+
+
+def _step(value: object) -> int:
+    try:
+        step = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"a step is an integer, not {type(value).__name__}") from None
+    if not 0 <= step <= LARGEST_STEP:
+        raise ValueError("a step is a number from 0 to 10**16 - 1")
+    return step
+
+
+def _line(step: int, total: Optional[int], metrics: Mapping[str, Any]) -> str:
+    words: List[str] = [f"supervise: step={step}" + ("" if total is None else f"/{total}")]
+    length = len(words[0])
+    for key, value in list(metrics.items())[:METRICS]:
+        if not isinstance(key, str) or not KEY.match(key) or key == "step":
+            _reporter.warn("report", f"{str(key)[:64]!r} is no name of a metric: use letters, digits and _ . @ / -")
+            continue
+        try:
+            word = f"{key}={float(value)!r}"
+        except (TypeError, ValueError):
+            _reporter.warn("report", f"{key} is no number")
+            continue
+        length += len(word) + 1
+        if length < LINE:
+            words.append(word)
+    if len(metrics) > METRICS:
+        _reporter.warn("report", f"only the first {METRICS} metrics are reported")
+    return " ".join(words)
+
+
+def _write(line: str) -> None:
+    """One line on standard output, if there is room: below any buffer of Python's, which could block."""
+    try:
+        if select.select([], [1], [], 0)[1]:
+            os.write(1, line.encode("ascii") + b"\n")
+    except (OSError, ValueError):
+        # Standard output is closed.
+        pass
+
+
+def _mark(root: str, path: PathLike, step: int) -> None:
+    base, real = os.path.realpath(root), os.path.realpath(os.fspath(path))
+    name = os.path.basename(real)
+    if os.path.dirname(real) != base:
+        raise ValueError(f"{real} is not directly in the checkpoint root {base} (supervisor.root)")
+    if name.startswith((".", "saved.")) or len(os.fsencode(name)) > NAME_BYTES:
+        raise ValueError(f"{name[:200]!r} is no name of a checkpoint: up to {NAME_BYTES} bytes, not beginning with `.` or `saved.`")
+    name.encode("utf-8")
+    files, size = _size(real)
+    if files == 0:
+        raise ValueError(f"there is no file in {real}")
+    mark = f"saved.{name}.{step}-{files}-{size}"
+    for other, marked, of in _marks(base):
+        if marked == name and of != step:
+            _reporter.warn("saved", "give each step a name of its own: an overwritten checkpoint is lost if its save is killed")
+        if other != mark and (marked == name or not os.path.lexists(os.path.join(base, marked))):
+            _remove(os.path.join(base, other))
+    os.close(os.open(os.path.join(base, mark), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+
+def _marks(base: str) -> List[Tuple[str, str, int]]:
+    out: List[Tuple[str, str, int]] = []
+    with os.scandir(base) as entries:
+        for entry in entries:
+            found = MARK.match(entry.name)
+            if found:
+                out.append((entry.name, found.group(1), int(found.group(2))))
+    return out
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _size(path: str) -> Tuple[int, int]:
+    """Number of regular files and their bytes; links are not followed."""
+    if os.path.isfile(path):
+        return 1, os.lstat(path).st_size
+    files = size = 0
+    stack = [path]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    stack.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    files += 1
+                    size += entry.stat(follow_symlinks=False).st_size
+                if files > FILES:
+                    raise ValueError(f"more than {FILES} files in {path}")
+    return files, size
+
+
+def numbers(values: Mapping[str, Any]) -> Dict[str, float]:
+    """The metrics that can be read without waiting for a device, by names that a report takes."""
+    out: Dict[str, float] = {}
+    for key, value in values.items():
+        is_plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_plain and getattr(getattr(value, "device", None), "type", None) != "cpu":
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            continue
+        if KEY.match(str(key)) and key != "step":
+            out[str(key)] = number
+    return out

@@ -1,0 +1,118 @@
+"""A loop of one's own under the real program, which stands beside this interpreter or in $SUPERVISE."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+import supervise
+from supervise import _program
+
+LOOP = """
+    import json, os, signal, sys
+    import supervise
+
+    root, steps, kills, ending = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
+    os.makedirs(root, exist_ok=True)
+    path = supervise.resume_from()
+    state = json.loads(path.read_text()) if path else {"step": 0, "sum": 0}
+    for step in range(state["step"] + 1, steps + 1):
+        state = {"step": step, "sum": state["sum"] * 31 % 1000003 + step}
+        supervise.report(step=step, total=steps, metrics={"loss": 1 / step})
+        if step % 5 == 0:
+            file = os.path.join(root, "step_%d.%s" % (step, ending))
+            with open(file, "w") as out:
+                json.dump(state, out)
+            supervise.saved(file, step=step)
+        flag = os.path.join(root, "..", "killed-%d" % step)
+        if step in kills and not os.path.exists(flag):
+            open(flag, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    print("sum", state["sum"])
+"""
+
+
+def found():
+    try:
+        return _program.program()
+    except supervise.SuperviseError:
+        return None
+
+
+@unittest.skipUnless(found(), "no program `supervise` here")
+class Loop(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.dir = Path(held.name).resolve()
+        self.root = self.dir / "ckpt"
+        (self.dir / "loop.py").write_text(textwrap.dedent(LOOP))
+        self.env = {**os.environ, "HOME": held.name, "XDG_STATE_HOME": held.name, "XDG_CONFIG_HOME": held.name, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        for name, value in self.env.items():
+            os.environ[name] = value
+
+    def run_loop(self, steps, kills, ending="json", *sets):
+        words = ["trainer=loop", f"root={self.root}", "backoff.initial=0s", *sets]
+        argv = [found(), "run", *(w for one in words for w in ("--set", "supervisor." + one)), "--", sys.executable, str(self.dir / "loop.py")]
+        argv += [str(self.root), str(steps), json.dumps(kills), ending]
+        return subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, cwd=str(self.dir))
+
+    def sums(self):
+        logs = sorted(self.root.glob(".supervise/attempts/*/worker-*.log"))
+        return [line for log in logs for line in log.read_text().splitlines() if line.startswith("sum ")]
+
+    def test_a_killed_loop_resumes_from_what_it_saved(self):
+        done = self.run_loop(23, [7, 12, 21])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        total = 0
+        for step in range(1, 24):
+            total = total * 31 % 1000003 + step
+        self.assertEqual(self.sums(), [f"sum {total}"])
+        run = supervise.run(str(self.root))
+        status = run.status()
+        self.assertEqual((status.trainer, status.outcome.word, status.attempts), ("loop", "finished", 4))
+        self.assertEqual((status.step, status.planned, status.mark), (23, 23, 20))
+        self.assertEqual([a.from_step for a in run.history()], [0, 5, 10, 20])
+        self.assertEqual([c.step for c in run.checkpoints()], [20, 15, 10, 5])
+        self.assertTrue(all(c.is_proven for c in run.checkpoints()))
+        self.assertTrue(run.events())
+        self.assertIn("<polyline", run._repr_html_())
+        # The next start repeats what was not saved, and ends again.
+        self.assertEqual(self.run_loop(23, []).returncode, 0)
+        self.assertEqual(self.sums(), [f"sum {total}"] * 2)
+
+    def test_a_loop_that_is_over_ends_again(self):
+        for _ in range(2):
+            done = self.run_loop(10, [])
+            self.assertEqual(done.returncode, 0, done.stdout)
+        done = self.run_loop(15, [])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 10])
+
+    def test_a_torn_checkpoint_is_passed_over(self):
+        self.assertEqual(self.run_loop(20, []).returncode, 0)
+        newest = self.root / "step_20.json"
+        text = newest.read_text()
+        newest.write_text(text[: len(text) // 2])
+        done = self.run_loop(20, [])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 15])
+        self.assertEqual(len(set(self.sums())), 1)
+
+    def test_an_unknown_format_is_resumed_from_only_if_that_is_meant(self):
+        done = self.run_loop(12, [7], "bin")
+        self.assertEqual(done.returncode, 4, done.stdout)
+        self.assertIn("proof.trust_reported", done.stdout)
+        [step] = supervise.run(str(self.root)).checkpoints()
+        self.assertEqual((step.step, step.verdict, step.findings), (5, "unknown", ("reported_only",)))
+        done = self.run_loop(12, [7], "bin", "proof.trust_reported=true")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 5])
+
+
+if __name__ == "__main__":
+    unittest.main()
