@@ -46,7 +46,7 @@ here "$at/venv/bin/supervise" "$at/venv/bin/supervise-rl" "$at/venv/share"
 said "wheel by pip"
 
 # What is imported is what the wheel has, and the program is the one beside it.
-(cd "$at" && "$at/venv/bin/python" -m unittest -q discover -s "$OLDPWD/tests/python")
+(cd "$at" && "$at/venv/bin/python" -m unittest discover -q -s "$OLDPWD/tests/python")
 said "Python package"
 
 "${pip[@]}" "mypy==2.4.1"

@@ -8,6 +8,7 @@ import tempfile
 import textwrap
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import supervise
 from supervise import _program
@@ -51,15 +52,17 @@ class Loop(unittest.TestCase):
         self.dir = Path(held.name).resolve()
         self.root = self.dir / "ckpt"
         (self.dir / "loop.py").write_text(textwrap.dedent(LOOP))
-        self.env = {**os.environ, "HOME": held.name, "XDG_STATE_HOME": held.name, "XDG_CONFIG_HOME": held.name, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        for name, value in self.env.items():
-            os.environ[name] = value
+        path = os.pathsep.join(p for p in sys.path if p)
+        places = {"HOME": held.name, "XDG_STATE_HOME": held.name, "XDG_CONFIG_HOME": held.name, "PYTHONPATH": path}
+        env = mock.patch.dict(os.environ, places)
+        env.start()
+        self.addCleanup(env.stop)
 
     def run_loop(self, steps, kills, ending="json", *sets):
         words = ["trainer=loop", f"root={self.root}", "backoff.initial=0s", *sets]
         argv = [found(), "run", *(w for one in words for w in ("--set", "supervisor." + one)), "--", sys.executable, str(self.dir / "loop.py")]
         argv += [str(self.root), str(steps), json.dumps(kills), ending]
-        return subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, cwd=str(self.dir))
+        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, cwd=str(self.dir))
 
     def sums(self):
         logs = sorted(self.root.glob(".supervise/attempts/*/worker-*.log"))
