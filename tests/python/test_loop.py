@@ -83,6 +83,10 @@ class Loop(unittest.TestCase):
         self.assertEqual([c.step for c in run.checkpoints()], [20, 15, 10, 5])
         self.assertTrue(all(c.is_proven for c in run.checkpoints()))
         self.assertTrue(run.events())
+        for words in ([], ["--as", "loop"]):
+            seen = json.loads(subprocess.check_output([found(), "verify", str(self.root), "--depth", "full", "--json", *words]))
+            verdicts = [(s["step"], s["verdict"], s["proven"]) for s in seen["paths"][0]["steps"]]
+            self.assertEqual(verdicts, [(step, "whole", "full") for step in (20, 15, 10, 5)])
         self.assertIn("<polyline", run._repr_html_())
         # The next start repeats what was not saved, and ends again.
         self.assertEqual(self.run_loop(23, []).returncode, 0)

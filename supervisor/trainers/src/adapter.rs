@@ -390,6 +390,14 @@ pub trait TrainerAdapter: Sync {
     fn is_step(&self, _name: &str, _names: &[String]) -> bool {
         false
     }
+    /// Whether a step may have any name, and a mark beside it shows what it is.
+    fn marks_steps(&self) -> bool {
+        false
+    }
+    /// Returns true if an entry of a checkpoint root can only be such a mark.
+    fn is_mark(&self, _name: &str) -> bool {
+        false
+    }
     /// Returns true if a command starts one of its programs.
     fn is_called(&self, command: &[String]) -> bool;
     /// Returns true if a configuration can only belong to this trainer.

@@ -74,6 +74,14 @@ impl TrainerAdapter for LoopAdapter {
         }
     }
 
+    fn marks_steps(&self) -> bool {
+        true
+    }
+
+    fn is_mark(&self, name: &str) -> bool {
+        SavedMark::parse(name).is_some()
+    }
+
     fn is_called(&self, _command: &[String]) -> bool {
         false
     }

@@ -173,6 +173,12 @@ pub fn of_step(name: &str, names: &[String]) -> Option<(&'static dyn TrainerAdap
     adapters().find_map(|a| Some((a, a.step_prefix().filter(|_| a.is_step(name, names))?)))
 }
 
+/// The trainer that left marks of its steps among these entries.
+#[must_use]
+pub fn of_marks(names: &[String]) -> Option<&'static dyn TrainerAdapter> {
+    adapters().find(|a| names.iter().any(|name| a.is_mark(name)))
+}
+
 /// The trainer assumed for a directory of steps if no name in it decides, and the prefix of its steps.
 #[must_use]
 pub fn first_with_steps() -> (&'static dyn TrainerAdapter, &'static str) {

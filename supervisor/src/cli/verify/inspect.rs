@@ -105,6 +105,14 @@ impl StepFamily {
 
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     let names = names_in(dir)?;
+    if let Some(adapter) = marked(&names, look.judge.as_ref()) {
+        let owner = StepFamily {
+            adapter,
+            prefix: "",
+            is_guess: false,
+        };
+        return steps::judge(named, dir, CheckpointDirKind::Root, owner, look);
+    }
     let owner = match look.judge.clone() {
         Some(StepJudge::Declared(declaration)) => return declared::judge(named, dir, &declaration, look),
         Some(StepJudge::Adapter(adapter)) => match adapter.step_prefix() {
@@ -129,6 +137,15 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptio
             };
             others::claim(named, dir, owner.is_guess, sets.unwrap_or(view), look)
         }
+    }
+}
+
+/// The trainer whose root this is by the marks in it.
+fn marked(names: &[String], judge: Option<&StepJudge>) -> Option<&'static dyn TrainerAdapter> {
+    match judge {
+        Some(StepJudge::Adapter(adapter)) => Some(*adapter).filter(|a| a.marks_steps()),
+        Some(StepJudge::Declared(_)) => None,
+        None => registry::of_marks(names),
     }
 }
 

@@ -176,9 +176,14 @@ pub(super) fn step(
     look: &mut VerifyOptions<'_>,
     view: &mut PathView,
 ) {
-    let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
-    let needs: Vec<_> = tracker
-        .needs(id, look.depth)
+    let needs = tracker.needs(id, look.depth);
+    let is_file = needs.iter().any(|need| need.path == id.0);
+    let base = place.parent().filter(|_| is_file).unwrap_or(place);
+    let inside = |path: &Utf8Path| match path.strip_prefix(&id.0) {
+        Ok(inside) if !is_file => inside.to_owned(),
+        _ => path.to_owned(),
+    };
+    let needs: Vec<_> = needs
         .into_iter()
         .map(|mut need| {
             need.path = inside(&need.path);
@@ -187,15 +192,15 @@ pub(super) fn step(
         })
         .collect();
     let mut reports = BTreeMap::new();
-    let mut found = prove(place, &needs, look);
+    let mut found = prove(base, &needs, look);
     // A run resumes from what it wrote itself, even if it names the user's own classes. Both commands must agree.
     if names_the_unknown(&found) && is_own(tracker, id, place, kind) {
-        found = prove_own(place, &needs, look);
+        found = prove_own(base, &needs, look);
     }
     for (path, report) in found {
-        let full = id.0.join(&path);
+        let full = if is_file { path.clone() } else { id.0.join(&path) };
         let shown = if kind == CheckpointDirKind::Root { &full } else { &path };
-        view.files.push(file_view(shown.as_str(), place, &path, &report, look));
+        view.files.push(file_view(shown.as_str(), base, &path, &report, look));
         reports.insert(full, report);
     }
     let mut summary = tracker.judge(id, look.depth, &reports);
