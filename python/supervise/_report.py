@@ -188,6 +188,12 @@ def _write(line: str) -> None:
         pass
 
 
+def mark(path: PathLike, step: int) -> None:
+    """Reports a checkpoint that was saved without a supervisor. Raises if it is none."""
+    real = os.path.realpath(os.fspath(path))
+    _mark(os.path.dirname(real), real, _step(step))
+
+
 def _mark(root: str, path: PathLike, step: int) -> None:
     base, real = os.path.realpath(root), os.path.realpath(os.fspath(path))
     name = os.path.basename(real)

@@ -110,6 +110,20 @@ class Loop(unittest.TestCase):
         self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 15])
         self.assertEqual(len(set(self.sums())), 1)
 
+    def test_checkpoints_from_before_are_not_begun_beside(self):
+        self.root.mkdir()
+        older = self.root / "step_5.json"
+        older.write_text(json.dumps({"step": 5, "sum": 7}))
+        done = self.run_loop(8, [])
+        self.assertEqual(done.returncode, 4, done.stdout)
+        self.assertIn(f"python3 -m supervise saved {older} STEP", done.stdout)
+        for words, code in (([str(older), "5"], 0), ([str(older), "x"], 64), ([str(self.root / "none"), "5"], 64), ([], 64)):
+            argv = [sys.executable, "-m", "supervise", "saved", *words]
+            self.assertEqual(subprocess.run(argv, stderr=subprocess.DEVNULL).returncode, code, words)
+        done = self.run_loop(8, [])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [5])
+
     def test_an_unknown_format_is_resumed_from_only_if_that_is_meant(self):
         done = self.run_loop(12, [7], "bin")
         self.assertEqual(done.returncode, 4, done.stdout)

@@ -6,6 +6,7 @@ mod ignored;
 mod places;
 mod root_conflict;
 mod trained;
+mod unmarked;
 
 pub use places::probe;
 pub use trained::trains_into;
@@ -59,9 +60,11 @@ impl Resolved {
         places::check_space(&self.run_dir)?;
         if let Some(root) = root {
             places::check_writable(root)?;
-            match trained::check(root, &self.run) {
-                Err(e) if sources.request.acts => return Err(e),
-                checked => refused.extend(checked.err()),
+            for checked in [trained::check(root, &self.run), unmarked::check(&self, root)] {
+                match checked {
+                    Err(e) if sources.request.acts => return Err(e),
+                    checked => refused.extend(checked.err()),
+                }
             }
         }
         places::check_resume_path(out, &self.run_dir)?;
