@@ -1,4 +1,4 @@
-"""What a training loop of one's own tells its supervisor.
+"""Reports from a hand-written training loop to its supervisor.
 
 A report is one line on standard output, which the supervisor reads anyway, from every machine of the run. A saved checkpoint is an empty
 file beside it, whose name says step, number of files and bytes: it appears at once, so that a save that was killed has none.
@@ -28,7 +28,7 @@ PAUSE = 0.1
 LARGEST_STEP = 10**16 - 1
 METRICS = 32
 KEY = re.compile(r"[A-Za-z0-9_.@/-]{1,64}\Z")
-# An atomic write to a pipe, which other processes cannot cut in two.
+# A write of up to 4096 bytes to a pipe is atomic: lines of other processes never end up inside.
 LINE = 4000
 NAME_BYTES = 190
 FILES = 1_000_000

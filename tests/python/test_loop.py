@@ -1,4 +1,4 @@
-"""A loop of one's own under the real program, which stands beside this interpreter or in $SUPERVISE."""
+"""A hand-written loop under the real program: the one beside this interpreter, on PATH or in $SUPERVISE."""
 
 import json
 import os

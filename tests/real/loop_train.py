@@ -1,4 +1,4 @@
-"""A training loop of one's own, with torch alone, that reports with the Python package.
+"""A hand-written training loop, with torch alone, that reports with the Python package.
 
 usage: loop_train.py ROOT STEPS
 

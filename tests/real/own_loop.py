@@ -1,4 +1,4 @@
-"""A training loop of one's own (loop_train.py) under `supervise run`: killed five times, once in a save, and hung once.
+"""A hand-written training loop (loop_train.py) under `supervise run`: killed five times, once in a save, and hung once.
 
 usage: own_loop.py PROGRAMS
 
@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -102,20 +103,24 @@ def hugging_face(programs, work):
     assert re.search(r"supervise: step=8/8", output(work / "out"))
 
 
+def failure(case, programs):
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            case(programs, Path(work).resolve())
+        except AssertionError as e:
+            print(f"FAILED {case.__name__}: {e}", flush=True)
+            return True
+        print(f"ok {case.__name__}", flush=True)
+        return False
+
+
 def main():
     programs = Path(sys.argv[1]).resolve()
     os.environ["SUPERVISE"] = str(programs / "supervise")
     os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
-    failed = 0
     cases = (loop, damaged, hugging_face)
-    for case in cases:
-        with tempfile.TemporaryDirectory() as work:
-            try:
-                case(programs, Path(work).resolve())
-                print(f"ok {case.__name__}", flush=True)
-            except AssertionError as e:
-                failed += 1
-                print(f"FAILED {case.__name__}: {e}", flush=True)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        failed = sum(pool.map(lambda case: failure(case, programs), cases))
     print(f"{len(cases) - failed} passed, {failed} failed")
     sys.exit(failed > 0)
 

@@ -1,4 +1,4 @@
-//! A training loop of the user's own, which reports its steps and checkpoints with the Python package.
+//! A hand-written training loop that reports its steps and checkpoints with the Python package.
 //!
 //! `supervise.saved()` leaves a mark beside each checkpoint ([`SavedMark`]); only what has one is a step.
 

@@ -30,11 +30,11 @@ pub(super) fn check(resolved: &Resolved, root: &Utf8Path) -> Result<(), CliError
             ErrorKind::NoProof,
             format!("{root} holds {name}, which no loop reported as saved: the run would begin at step 0 beside it"),
         )
+        .hint("--allow-fresh begins at step 0 and leaves it there")
         .hint(format!(
             "to resume from it, report it: python3 -m supervise saved {} STEP",
             root.join(name)
-        ))
-        .hint("--allow-fresh begins at step 0 and leaves it there")),
+        ))),
     }
 }
 
