@@ -14,7 +14,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::TrackerState;
 use supervise_host::io_worker::{FileProver, FileSource};
 use supervise_trainers::StepTracker;
-use supervise_trainers::declared::Declaration;
+use supervise_trainers::declared::{Declaration, DeclaredStepTracker};
 
 /// Bytes of a log that are read.
 const LOG: u64 = 64 << 20;
@@ -57,6 +57,11 @@ struct RootAnswer {
 
 impl RootReading {
     fn answer(&self) -> RootAnswer {
+        self.judged().1
+    }
+
+    /// A tracker that has judged every step, and what it said.
+    fn judged(&self) -> (DeclaredStepTracker, RootAnswer) {
         let mut tracker = self.declaration.tracker();
         for fact in &self.facts {
             tracker.note(fact);
@@ -66,39 +71,12 @@ impl RootReading {
         ids.reverse();
         let judge = |(id, _): (CkptId, _)| tracker.judge(&id, Depth::Structure, &self.reports);
         let steps = ids.into_iter().map(judge).collect();
-        RootAnswer {
+        let answer = RootAnswer {
             steps,
             tracker: state,
             remarks: tracker.remarks(),
-        }
-    }
-
-    /// The same root without a file, or with a file cut in half.
-    fn damaged(&self, path: &Utf8Path, cut: Option<FileReport>) -> Self {
-        let mut facts = self.facts.clone();
-        let mut reports = self.reports.clone();
-        match cut {
-            None => {
-                facts.retain(|f| f.path != path);
-                reports.remove(path);
-            }
-            Some(report) => {
-                for fact in facts.iter_mut().filter(|f| f.path == path) {
-                    fact.size /= 2;
-                }
-                // The table of a distributed checkpoint tells how long its parts are.
-                match report.kind {
-                    FileKind::Distcp => drop(reports.remove(path)),
-                    _ => drop(reports.insert(path.to_owned(), report)),
-                }
-            }
-        }
-        Self {
-            declaration: Arc::clone(&self.declaration),
-            facts,
-            reports,
-            pointer: self.pointer.clone(),
-        }
+        };
+        (tracker, answer)
     }
 }
 
@@ -229,25 +207,62 @@ fn damages(reading: &RootReading, root: &Utf8Path, before: &RootAnswer) -> (Vec<
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let untried = files.len().saturating_sub(PLAYED);
     files.truncate(PLAYED);
-    let noticed = |answer: &RootAnswer| {
-        let worse = |now: &CheckpointSummary| {
-            let was = before.steps.iter().find(|s| s.id == now.id);
-            was.is_none_or(|was| {
-                was.verdict != now.verdict || now.findings.len() > was.findings.len() && was.resume != now.resume
-            })
-        };
-        answer.steps.len() != before.steps.len() || answer.steps.iter().any(worse)
+    let (tracker, _) = reading.judged();
+    let mut play = DamagePlay {
+        tracker,
+        reports: reading.reports.clone(),
+        before,
     };
     let rows = files
         .into_iter()
         .map(|fact| DamageRow {
             file: fact.path.to_string(),
-            gone: noticed(&reading.damaged(&fact.path, None).answer()),
-            cut: cut(reading, root, fact)
-                .is_some_and(|report| noticed(&reading.damaged(&fact.path, Some(report)).answer())),
+            gone: play.notices(fact, None),
+            cut: cut(reading, root, fact).is_some_and(|report| play.notices(fact, Some(report))),
         })
         .collect();
     (rows, untried)
+}
+
+/// A judged root, on which one damage after the other is played and undone.
+struct DamagePlay<'a> {
+    tracker: DeclaredStepTracker,
+    reports: BTreeMap<Utf8PathBuf, FileReport>,
+    before: &'a RootAnswer,
+}
+
+impl DamagePlay<'_> {
+    /// Returns true if the file's step is judged otherwise without the file, or with a file cut in half.
+    fn notices(&mut self, fact: &FileFact, cut: Option<FileReport>) -> bool {
+        let Some(id) = fact.path.components().next().map(|name| CkptId(name.as_str().into())) else {
+            return false;
+        };
+        let whole = self.reports.remove(&fact.path);
+        let mut damaged = fact.clone();
+        match cut {
+            None => damaged.kind = EntryKind::Gone,
+            Some(report) => {
+                damaged.size /= 2;
+                // The table of a distributed checkpoint tells how long its parts are.
+                if report.kind != FileKind::Distcp {
+                    self.reports.insert(fact.path.clone(), report);
+                }
+            }
+        }
+        self.tracker.note(&damaged);
+        let is_there = self.tracker.steps().iter().any(|(step, _)| *step == id);
+        let now = self.tracker.judge(&id, Depth::Structure, &self.reports);
+        self.tracker.note(fact);
+        self.reports.remove(&fact.path);
+        self.reports.extend(whole.map(|report| (fact.path.clone(), report)));
+        // Other steps are compared with it as it was.
+        self.tracker.judge(&id, Depth::Structure, &self.reports);
+        let was = self.before.steps.iter().find(|step| step.id == id);
+        !is_there
+            || was.is_none_or(|was| {
+                was.verdict != now.verdict || now.findings.len() > was.findings.len() && was.resume != now.resume
+            })
+    }
 }
 
 /// The report of the first half of a file; `None` if no part reads it.
