@@ -6,7 +6,6 @@ mod compare;
 mod completions;
 mod config;
 mod convert;
-mod declared_files;
 mod demo;
 mod diagnose;
 mod doctor;

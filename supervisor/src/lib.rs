@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod control;
+mod declared_files;
 pub mod driver;
 mod environment;
 pub mod error;

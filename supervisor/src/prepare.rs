@@ -5,6 +5,7 @@
 
 mod command;
 mod discovery;
+mod earlier_run;
 mod gang;
 mod path;
 mod preflight;

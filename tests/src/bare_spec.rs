@@ -17,6 +17,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         name: None,
         trainer: TrainerKind::new("verl_ppo"),
         trainer_version: None,
+        declared: None,
         learnt: None,
         config_hash: 0,
         root: Some(root.to_owned()),

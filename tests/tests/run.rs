@@ -9,6 +9,8 @@
 mod advise;
 #[path = "run/cards.rs"]
 mod cards;
+#[path = "run/declared.rs"]
+mod declared;
 #[path = "run/demo.rs"]
 mod demo;
 #[path = "run/diagnosed.rs"]

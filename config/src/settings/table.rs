@@ -19,6 +19,8 @@ settings! {
         command: Option<Vec<String>> = "null";
         /// Directory of the journal and the attempts; `null` for the default directory in the checkpoint root.
         run_dir: Option<String> = "null";
+        /// A TOML file that declares the trainer, if it is none of those that are built in (`docs/trainers/declared.md`).
+        trainer_file: Option<String> = "null", SettingKind::OptionalText;
         /// The checkpoint root; `null` to take it from the trainer's configuration.
         root: Option<String> = "null";
         /// Restarts without progress before giving up. A new highest proven step refills the budget.
@@ -76,8 +78,7 @@ settings! {
         lease: Lease;
         /// Supervisors on other machines may be started on the same checkpoint root. Then a supervisor that could not renew its lease for
         /// `lease.ttl` stops its workers (exit code 5) before another machine may start. If it is paused (^Z, a suspended virtual
-        /// machine), its guard stops them; once it resumes, it launches nothing for two minutes, to be sure that no other supervisor took
-        /// over.
+        /// machine), its guard stops them; once it resumes, it launches nothing for two minutes, in case another supervisor took over.
         multi_host: bool = false;
         /// Start without a checkpoint if none can be proven and none ever was.
         allow_fresh: bool = false;
@@ -94,8 +95,7 @@ settings! {
         /// relaunch (Hydra's `--cfg job --resolve`: nothing is trained). An unknown override is then reported immediately, not at the
         /// first failure. Once for each configuration; `supervise plan --rehearse` asks before the start.
         rehearse: bool = true;
-        /// Settings and variables that are set for the trainer. `plan` shows each with its reason; whatever you set yourself is left
-        /// alone.
+        /// Settings and variables that are set for the trainer. `plan` shows each with its reason; what you set yourself is left alone.
         assist: Assist;
         /// Memory that runs out step by step. It is reported (`on_event`) if it will not last until the save after next.
         memory: Memory;

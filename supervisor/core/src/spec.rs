@@ -1,6 +1,7 @@
 //! The specification of a run, with its policy. It is complete, and frozen for the length of a term.
 
 mod assist;
+mod declared;
 pub mod gang;
 pub mod policy;
 mod saves;
@@ -12,11 +13,12 @@ use crate::checkpoint::StateKind;
 use crate::id::{Ms, RunId, Step};
 use crate::spec::policy::Policy;
 use crate::spec::script::LearnedCall;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use assist::Assist;
+pub use declared::DeclaredTrainer;
 pub use saves::{AcceptAhead, InPlaceSpec, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
 
@@ -29,6 +31,9 @@ pub struct RunSpec {
     pub name: Option<String>,
     pub trainer: TrainerKind,
     pub trainer_version: Option<String>,
+    /// The file that declares the trainer, if it is not one of the built-in ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<DeclaredTrainer>,
     /// Hash over the effective configuration. A change is journaled.
     pub config_hash: u64,
     /// Canonical checkpoint root; `None` if the trainer has none (plain).
@@ -98,6 +103,12 @@ impl RunSpec {
     pub fn least_kept(&self) -> Option<u32> {
         let of_roles = self.roles.iter().filter_map(|role| role.keep).min();
         of_roles.or(self.keep)
+    }
+
+    /// Directory of steps moved aside and of the lease, if the trainer bears no `.supervise` in its checkpoint root.
+    #[must_use]
+    pub fn outside_store(&self) -> Option<&Utf8Path> {
+        self.declared.as_ref()?.store.as_deref()
     }
 
     /// The words that call the trainer: the command itself, or the call its script was seen to make.

@@ -2,6 +2,7 @@
 
 use super::exports::{self, unknown_run};
 use super::target;
+use super::verify::declared_at;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare::{PrepareRequest, discover, proof_memory};
@@ -91,7 +92,7 @@ pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
         return never_started(path);
     }
     match path.metadata() {
-        Ok(m) if m.is_dir() => Ok(unknown_run(path, proof_memory()?)),
+        Ok(m) if m.is_dir() => Ok(of_directory(path, proof_memory()?)),
         Ok(_) => match found {
             Ok(_) => Err(no_root(name)),
             Err(e) => Err(e),
@@ -101,6 +102,16 @@ pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
             "{name}: there is no such directory, and no run of this name"
         ))),
         Err(e) => Err(CliError::environment(format!("{name}: {e}"))),
+    }
+}
+
+/// A directory of no known run.
+fn of_directory(root: &Utf8Path, memory: u64) -> RunCheckpoints {
+    let place = unknown_run(root, memory);
+    let declared = place.store.is_none().then(|| declared_at(root)).flatten();
+    match declared.map(|declaration| registry::declare(&declaration)) {
+        Some(trainer) => RunCheckpoints { trainer, ..place },
+        None => place,
     }
 }
 

@@ -9,7 +9,6 @@ use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
-use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{FileProver, RunCheckpoints, walk};
 use supervise_trainers::{ExpectedLayout, InPlaceLayout, TrainerAdapter, registry};
 
@@ -121,7 +120,7 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     let in_place = in_place_at(root);
     RunCheckpoints {
         root: root.to_owned(),
-        trainer: in_place.map_or_else(|| owner_of(root), TrainerAdapter::kind),
+        trainer: in_place.unwrap_or_else(|| owner_of(root)),
         expect: ExpectedLayout {
             memory,
             ..ExpectedLayout::default()
@@ -131,12 +130,12 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
 }
 
 /// The trainer whose steps are under a root, by their names; a trainer with steps if there are none.
-pub(super) fn owner_of(root: &Utf8Path) -> TrainerKind {
+pub(super) fn owner_of(root: &Utf8Path) -> &'static dyn TrainerAdapter {
     let entries = root.read_dir_utf8().into_iter().flatten().flatten();
     let found = entries
         .map(|e| e.file_name().to_owned())
         .find_map(|n| registry::of_step_name(&n));
-    found.unwrap_or_else(registry::first_with_steps).0.kind()
+    found.unwrap_or_else(registry::first_with_steps).0
 }
 
 /// The trainer that keeps its only checkpoint here.

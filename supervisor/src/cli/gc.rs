@@ -178,7 +178,7 @@ fn store(seen: &RunInfo, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
             seen.run
         ))
     })?;
-    let lease = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
+    let lease = lease_dir(Some(spec), run_dir);
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 

@@ -22,7 +22,7 @@ use supervise_host::io_worker::{
 };
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::CgroupLeaf;
-use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
+use supervise_trainers::{HostFacts, LaunchPlan, adapter_of, expect};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
@@ -204,7 +204,7 @@ fn take_interval(prepared: &mut PreparedRun, scan: &ScanReport, choice: &ResumeC
         return;
     }
     order.spec.cadence.every = of_step;
-    let anew = adapter(order.spec.trainer).preflight(&order.spec, &order.facts);
+    let anew = adapter_of(&order.spec).preflight(&order.spec, &order.facts);
     prepared.findings.retain(|f| f.code != CADENCE);
     prepared.findings.extend(anew.into_iter().filter(|f| f.code == CADENCE));
 }
@@ -237,7 +237,7 @@ fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> 
         return look_at_run(&place, depth, &mut |_| true);
     }
     let expect = expect(&p.order.spec);
-    let trainer = adapter(p.order.spec.trainer);
+    let trainer = adapter_of(&p.order.spec);
     let mut prover = RootProver::new(root, trainer, &expect).knowing(own);
     let mut report = prover.scan(depth, WHOLE, &mut |_| true);
     if let ResumeIntent::Path { path, .. } = &p.order.spec.resume
@@ -288,7 +288,7 @@ fn arrange(p: &PreparedRun, state: &RunState, choice: &ResumeChoice) -> Result<O
             .map_or(order.attempt, |c| c.attempt)
             .0,
     };
-    match adapter(p.order.spec.trainer).arrange(&p.order.spec, &order, &host) {
+    match adapter_of(&p.order.spec).arrange(&p.order.spec, &order, &host) {
         Ok(plan) => Ok(Some(plan)),
         Err(reason) => Err(CliError::config(reason.text)),
     }

@@ -15,7 +15,6 @@ use supervise_core::id::Step;
 use supervise_core::resume::{ResumeChoice, choose, needed_depth};
 use supervise_core::state::OwnStep;
 use supervise_host::io_worker::{RootProver, RunCheckpoints, look_at_run};
-use supervise_trainers::adapter;
 
 pub(super) const EXAMPLES: &str = "  supervise rollback ppo.yaml --to 120
   supervise rollback ppo.yaml --to 120 --dry-run --json | jq .aside
@@ -155,7 +154,7 @@ fn scan(place: &RunCheckpoints, own: &BTreeMap<String, OwnStep>, to: Step, depth
     let scan = match place.store {
         Some(_) => look_at_run(place, depth, &mut tell),
         None => {
-            let mut prover = RootProver::new(&place.root, adapter(place.trainer), &place.expect).knowing(own);
+            let mut prover = RootProver::new(&place.root, place.trainer, &place.expect).knowing(own);
             let mut scan = prover.scan(Depth::Structure, u32::MAX, &mut tell);
             for c in scan
                 .steps

@@ -78,6 +78,9 @@ pub(super) struct LaunchArgs {
     /// Leave resuming to the trainer
     #[arg(long)]
     pub(super) no_recovery: bool,
+    /// Use a changed declaration of the trainer, even if it judges steps otherwise
+    #[arg(long)]
+    pub(super) accept: bool,
     /// The command that starts the trainer, instead of the default
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
@@ -94,6 +97,7 @@ impl LaunchArgs {
             fresh: self.fresh,
             from: self.from,
             no_recovery: self.no_recovery,
+            accept: self.accept,
             learning: Learning::Known,
             asks_first: false,
             asking: false,

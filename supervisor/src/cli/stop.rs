@@ -356,11 +356,9 @@ impl StopLease {
             return Ok(alone);
         };
         seen.may_act()?;
-        let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
-        let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
         let ask = IoQuestion::TakeLease {
-            dir: lease_dir(root, &saves, dir),
+            dir: lease_dir(seen.spec.as_ref(), dir),
             claim: Box::new(own_claim(SILENT, SILENT, known)),
             identity: None,
         };

@@ -30,6 +30,7 @@ use supervise_host::io_worker::{
     IoAnswer, IoClient, IoQuestion, IoWorkerError, LoadedRun, RUN_DIR_NAME, RegisteredRun,
 };
 use supervise_host::process::proc_stat;
+use supervise_trainers::declared::outside_store;
 use supervise_trainers::registry::adapters;
 
 /// How long a file system may take to answer, or to make progress.
@@ -229,10 +230,9 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     if let Some(run) = ids.iter().find(|run| is_there(run)) {
         return Ok(look(run, Some(&root.join(RUN_DIR_NAME))));
     }
-    // A trainer that keeps one checkpoint has the run directory next to its root.
-    let beside = adapters()
-        .find_map(|a| a.store_of(path))
-        .filter(|dir| path_access::exists(&dir.join("run.id")));
+    // Some trainers have the run directory next to their root.
+    let stores = adapters().filter_map(|a| a.store_of(path)).chain([outside_store(path)]);
+    let beside = stores.into_iter().find(|dir| path_access::exists(&dir.join("run.id")));
     for dir in [path.join(RUN_DIR_NAME)]
         .into_iter()
         .chain(beside)

@@ -2,7 +2,7 @@
 
 mod check;
 
-use super::declared_files;
+use crate::declared_files;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::render::trainer::{TrainerList, TrainerRow};

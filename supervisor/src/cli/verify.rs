@@ -3,7 +3,7 @@
 mod inspect;
 mod scrub;
 
-pub(super) use inspect::declared_facts;
+pub(super) use inspect::{declared_at, declared_facts};
 
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;

@@ -28,7 +28,7 @@ use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, Worke
 use supervise_host::guard::standby::DraftOrder;
 use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::proc_stat;
-use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter};
+use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter_of};
 
 /// Maximum number of doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
@@ -222,7 +222,7 @@ impl Driver {
     /// Builds everything for a launch that has no side effects.
     fn draw_up(&mut self, order: &LaunchOrder) -> Result<LaunchParts, ActError> {
         let host = self.host_facts(order);
-        let plan = adapter(self.spec.trainer)
+        let plan = adapter_of(&self.spec)
             .arrange(&self.spec, order, &host)
             .map_err(|r| ActError {
                 what: r.text,
@@ -463,10 +463,10 @@ fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
 
 /// The rules for lines of output: the trainer's first, then the user's.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
-    let mut rules = adapter(spec.trainer).rules();
+    let mut rules = adapter_of(spec).rules();
     rules.extend(progress_rules(
         spec.policy.stall.progress.as_deref(),
-        adapter(spec.trainer).has_steps(),
+        adapter_of(spec).has_steps(),
     ));
     rules.extend(user_rules(&spec.policy.failure.lines));
     rules.extend(failure_rules());

@@ -15,7 +15,7 @@ use supervise_host::guard::nodes::allocation::AllocatedNodes;
 use supervise_host::guard::nodes::{lost_gang, steps};
 use supervise_host::slurm;
 use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
-use supervise_trainers::{RayMode, adapter, job};
+use supervise_trainers::{RayMode, adapter_of, job};
 
 /// Pause before a scheduler is asked again whether a job has ended.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -176,7 +176,7 @@ impl Driver {
     }
 
     fn slurm_jobs(&self) -> Option<slurm::SlurmQuery> {
-        let known = adapter(self.spec.trainer).jobs(&self.spec.saves)?;
+        let known = adapter_of(&self.spec).jobs(&self.spec.saves)?;
         let mut env = environment::own();
         env.extend(self.spec.env.clone());
         Some(slurm::SlurmQuery {

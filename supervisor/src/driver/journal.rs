@@ -331,5 +331,5 @@ impl Driver {
 
 /// The lease is stored with the checkpoints, which it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    supervise_host::io_worker::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
+    supervise_host::io_worker::lease_dir(Some(spec), &spec.run_dir)
 }

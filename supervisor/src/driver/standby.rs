@@ -15,7 +15,7 @@ use supervise_host::guard::StandbyGuard;
 use supervise_host::guard::standby::{DraftOrder, WorkersOfRay, own_notes, workers_of_ray};
 use supervise_host::process::usage;
 use supervise_host::system::free_port;
-use supervise_trainers::{HostFacts, RayMode, TrainerFacts, adapter};
+use supervise_trainers::{HostFacts, RayMode, TrainerFacts, adapter_of};
 
 const LOOK: Ms = Ms::secs(1);
 /// Longest list of imports, in bytes; a large trainer imports 6,000 modules.
@@ -205,7 +205,7 @@ impl Driver {
         }
         let (imports, workers) = self.noted(a)?;
         let ray = workers.filter(|_| !self.standby.imports.ray_unfit);
-        let trainer = adapter(self.spec.trainer);
+        let trainer = adapter_of(&self.spec);
         let plain = trainer.package().filter(|_| trainer.imports_plainly());
         let plain = plain.map(str::to_owned).into_iter().collect();
         let order = LaunchOrder {
@@ -230,7 +230,7 @@ impl Driver {
     /// The environment of an attempt's driver.
     fn given(&self, order: &LaunchOrder) -> Option<Vec<(String, String)>> {
         let host = self.host_facts(order);
-        let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).ok()?;
+        let plan = adapter_of(&self.spec).arrange(&self.spec, order, &host).ok()?;
         let order = self.guard_order(order, &plan, &host, 0).ok()?;
         order.workers.into_iter().next().map(|driver| driver.env)
     }

@@ -86,6 +86,7 @@ fn is_needed(c: &RunSources) -> bool {
         || adapters().any(|a| a.framework() == named && a.is_learnt() && !(told && a.resumes_by_itself()));
     let meant = c.composed.as_ref().and_then(registry::meant);
     may_be
+        && c.declared.is_none()
         && meant.is_none_or(|a| a.is_learnt())
         && !arranged
         && !adapters().any(|a| a.is_learnt() && a.is_called(&c.command))

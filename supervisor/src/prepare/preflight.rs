@@ -18,6 +18,7 @@ use super::command;
 use super::discovery::DiscoveredCommand;
 use super::path::absolute;
 use super::resolve::Resolved;
+use super::sources::check_change;
 use crate::error::CliError;
 use crate::path_access;
 use camino::Utf8Path;
@@ -43,6 +44,10 @@ impl Resolved {
     pub(super) fn check(mut self) -> Result<Checked, CliError> {
         let (d, out, root) = (&self.discovered, &self.out, self.root.as_deref());
         let sources = &d.sources;
+        if let Some(found) = &sources.declared {
+            let changed = check_change(found, &self.run_dir, sources.request.accept);
+            self.notes.extend(changed?);
+        }
         check_same_file(d, out)?;
         check_there(out)?;
         let mut refused = Vec::new();

@@ -13,6 +13,8 @@ pub struct PrepareRequest {
     pub fresh: bool,
     pub from: Option<u64>,
     pub no_recovery: bool,
+    /// A changed declaration of the trainer is used though it judges steps otherwise.
+    pub accept: bool,
     /// How to find out which trainer a launch script starts.
     pub learning: Learning,
     /// A script that `supervise` never started runs only after confirmation.

@@ -21,7 +21,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::ConfigTree;
 use supervise_config::settings::{AUTO, LauncherChoice, Settings};
 use supervise_core::id::RunId;
-use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_core::spec::{GangSpec, LauncherKind, TrainerKind};
 use supervise_host::cluster;
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{TrainerAdapter, adapter, read, registry};
@@ -39,6 +39,8 @@ pub(super) struct Resolved {
     pub run: RunId,
     /// Directory of the journal.
     pub run_dir: Utf8PathBuf,
+    /// Directory for what must not be in the checkpoint root, if the trainer bears nothing of ours in it.
+    pub store: Option<Utf8PathBuf>,
     pub notes: Vec<String>,
 }
 
@@ -98,7 +100,7 @@ impl DiscoveredCommand {
         let cwd = &self.sources.cwd;
         let (root, notes) = root_of(settings, cwd, &out)?;
         let run = identity::identify(settings, out.kind, root.as_deref(), cwd, &out.command)?;
-        let store = identity::store(&mut out)?;
+        let store = identity::store(&mut out, root.as_deref())?;
         let run_dir = identity::run_dir(settings, root.as_deref(), store.as_deref(), &run, cwd)?;
         Ok(Resolved {
             discovered: self,
@@ -107,6 +109,7 @@ impl DiscoveredCommand {
             root,
             run,
             run_dir,
+            store,
             notes,
         })
     }
@@ -140,8 +143,15 @@ fn understand_release(d: &DiscoveredCommand) -> Result<(ReadOutput, TrainerRelea
 
 /// The trainer: by the settings, or else by the command or the YAML.
 fn trainer(d: &DiscoveredCommand) -> &'static dyn TrainerAdapter {
-    registry::named(d.sources.settings.trainer.as_str())
-        .map_or_else(|| registry::detect(d.call(), d.sources.composed.as_ref()), adapter)
+    kind(d).map_or_else(|| registry::detect(d.call(), d.sources.composed.as_ref()), adapter)
+}
+
+/// The trainer that was named or declared.
+fn kind(d: &DiscoveredCommand) -> Option<TrainerKind> {
+    match &d.sources.declared {
+        Some(found) => Some(found.declaration.kind()),
+        None => registry::named(d.sources.settings.trainer.as_str()),
+    }
 }
 
 fn understand(d: &DiscoveredCommand, version: Option<&str>) -> Result<ReadOutput, CliError> {
@@ -165,7 +175,7 @@ fn understand_with(
     }
     let settings = &d.sources.settings;
     let named = settings.trainer.as_str();
-    let kind = registry::named(named);
+    let kind = kind(d);
     let user = supervise_host::system::user_name();
     let input = ReadInput {
         composed: d.sources.composed.as_ref(),

@@ -1,16 +1,20 @@
 //! Reads a run's files, environment and flags: the trainer's YAML with the files it names, and the settings.
 
+mod declared;
 mod files;
 mod settings;
 mod trust;
 
+use declared::ChoiceInput;
 pub use settings::proof_memory;
 use trust::FileTrust;
 
+pub(super) use declared::check_change;
 pub(super) use files::read_if_there;
 
 use super::path::{absolute, cwd};
 use super::request::PrepareRequest;
+use crate::declared_files::FoundDeclaration;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::compose::ComposedConfig;
@@ -34,6 +38,8 @@ pub struct RunSources {
     pub set: Vec<String>,
     pub command: Vec<String>,
     pub cwd: Utf8PathBuf,
+    /// The declaration of the trainer, if it is no built-in one.
+    pub(crate) declared: Option<FoundDeclaration>,
     /// Who owns the files.
     pub trust: FileTrust,
 }
@@ -78,7 +84,17 @@ impl RunSources {
             true => settings.command.clone().unwrap_or_default(),
             false => request.command.clone(),
         };
+        let declared = declared::choose(
+            &ChoiceInput {
+                settings: &settings,
+                composed: composed.as_ref(),
+                command: if learnt.is_some() { call } else { &command },
+                cwd: &cwd,
+            },
+            &mut trust,
+        )?;
         Ok(Self {
+            declared,
             request,
             composed,
             has_block,

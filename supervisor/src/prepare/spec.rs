@@ -16,11 +16,11 @@ use crate::error::CliError;
 use crate::render::config::{ConfigView, StartCommand};
 use crate::run_order::{PreparedRun, RunOrder};
 use supervise_core::checkpoint::Finding;
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{DeclaredTrainer, RunSpec};
 use supervise_host::script::Submitter;
-use supervise_trainers::adapter;
 use supervise_trainers::one_node::node_part;
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::{adapter, adapter_of};
 
 impl Checked {
     pub(super) fn spec(self) -> Result<PreparedRun, CliError> {
@@ -31,6 +31,7 @@ impl Checked {
             root,
             run,
             run_dir,
+            store,
             mut notes,
         } = self.resolved;
         let sources = &discovered.sources;
@@ -63,6 +64,12 @@ impl Checked {
             name: out.name.take(),
             trainer: out.kind,
             trainer_version: release.version.clone(),
+            declared: sources.declared.as_ref().map(|found| DeclaredTrainer {
+                file: found.file.clone(),
+                digest: found.declaration.digest(),
+                text: found.declaration.text().to_owned(),
+                store: store.filter(|_| out.saves.is_steps()),
+            }),
             root,
             run_dir,
             config_file: sources.file.clone(),
@@ -91,7 +98,7 @@ impl Checked {
             learnt,
             run,
         };
-        findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
+        findings.extend(adapter_of(&spec).preflight(&spec, &out.facts));
         let left_out = sources.left_out();
         let settings_files = sources.trust.settings.clone();
         let order = RunOrder {

@@ -9,7 +9,6 @@ use crate::render::proposed;
 use crate::run_order::PreparedRun;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
-use supervise_trainers::declared::presets;
 use supervise_trainers::plain::PLAIN;
 use supervise_trainers::registry;
 use supervise_trainers::started_file::started_file;
@@ -35,20 +34,14 @@ pub(super) fn tell(request: &PrepareRequest, prepared: &mut PreparedRun) {
         prepared.notes.push(format!("ignored: --fresh: {why}"));
     }
     let order = &prepared.order;
-    let declared = presets().iter().find(|preset| preset.is_called(&order.spec.command));
-    let how = match (found, declared) {
-        (None, Some(preset)) => format!(
-            "this command looks like {}, which `run` does not resume yet: `supervise verify DIR --as {}` judges its steps",
-            preset.title(),
-            preset.name()
-        ),
-        (Some(request), _) => format!("to protect it: {}", proposed(&request.again(&["run"], &[]))),
-        (None, None) if order.hook(&order.spec, &order.spec.command).is_some() => format!(
+    let how = match found {
+        Some(request) => format!("to protect it: {}", proposed(&request.again(&["run"], &[]))),
+        None if order.hook(&order.spec, &order.spec.command).is_some() => format!(
             "if it trains on {}, that is seen while it runs: from then on its steps are proven, and a restart resumes",
             registry::seen_trainers()
         ),
-        (None, None) => format!(
-            "no command is known that would protect it: that takes {}, or a loop that calls supervise.saved() (--set supervisor.trainer=loop)",
+        None => format!(
+            "no command is known that would protect it: that takes {}, a declaration of its trainer (`supervise trainer`), or a loop that calls supervise.saved() (--set supervisor.trainer=loop)",
             registry::frameworks()
         ),
     };

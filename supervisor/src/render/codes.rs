@@ -213,8 +213,12 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("restored", "what a resume brings back of an engine"),
     (
+        "resume_in_part",
+        "a word of the command keeps a resume from loading all state",
+    ),
+    (
         "resumes_by_itself",
-        "the script takes no flags: it has to resume from the newest step by itself",
+        "the script takes no flags: it has to resume from the newest step by itself, or from the one that a variable names",
     ),
     (
         "rewritten_in_part",
@@ -237,6 +241,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the parts of all ranks together are not as large as their tensors",
     ),
     ("shards_missing", "shards of some ranks are missing"),
+    ("starts_elsewhere", "the first start loads a step of another root"),
     (
         "step_differs",
         "what the step says of itself speaks of another step than the directory's name",
@@ -273,6 +278,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "version_unknown",
         "which release of the trainer would run is not known, or nothing is known of that release",
+    ),
+    (
+        "watched_only",
+        "no word makes this trainer resume from a step: it is restarted as it is written",
     ),
     (
         "weights_only",

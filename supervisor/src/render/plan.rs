@@ -15,7 +15,7 @@ use supervise_core::resume::ResumeChoice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
-use supervise_trainers::{InjectedSetting, LaunchPlan, adapter};
+use supervise_trainers::{InjectedSetting, LaunchPlan, adapter_of};
 
 /// Shown if the workers of an attempt have no cgroup of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
@@ -105,7 +105,7 @@ impl SavesView {
             longest_step: longest,
             crash_costs_steps: every,
             crash_costs,
-            every_key: adapter(spec.trainer).words().every.unwrap_or_default(),
+            every_key: adapter_of(spec).words().every.unwrap_or_default(),
             proposed_every: proposed.filter(|n| spec.root.is_some() && every.is_none_or(|e| *n < e)),
         }
     }
@@ -149,7 +149,7 @@ impl PlanView {
             run: p.order.spec.run.to_string(),
             trainer: p.order.spec.trainer.to_string(),
             trainer_version: p.release.version.clone(),
-            package: adapter(p.order.spec.trainer).package().unwrap_or_default(),
+            package: adapter_of(&p.order.spec).package().unwrap_or_default(),
             interpreter: p.release.interpreter.clone(),
             version_unknown: p.release.why.clone(),
             root: p.order.spec.root.as_ref().map(ToString::to_string),

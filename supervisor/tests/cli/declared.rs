@@ -240,26 +240,70 @@ fn every_file_of_a_distributed_checkpoint_is_missed() {
     }
 }
 
-#[test]
-fn a_run_says_that_a_declared_trainer_is_known_to_verify_only() {
-    let world = World::new();
-    let command = ["--", "python3", "-m", "torchtitan.train"];
-    let plan: Vec<&str> = ["plan"].into_iter().chain(command).collect();
-    world.run(&plan).tells(
-        0,
-        &[
-            "this command looks like torchtitan, which `run` does not resume yet",
-            "--as torchtitan",
-        ],
-    );
-    let named: Vec<&str> = ["plan", "--set", "supervisor.trainer=skyrl"]
+/// `supervise plan` of a command.
+fn plan(world: &World, set: &[&str], command: &[&str]) -> crate::world::Said {
+    let set = set.iter().flat_map(|set| ["--set", set]);
+    let words: Vec<&str> = ["plan"]
         .into_iter()
-        .chain(command)
+        .chain(set)
+        .chain(["--"])
+        .chain(command.iter().copied())
         .collect();
-    world.run(&named).refuses(
-        78,
-        &["skyrl, torchtitan, dcp, nanogpt are known to `supervise verify` only"],
+    world.run(&words)
+}
+
+#[test]
+fn a_plan_resumes_a_declared_trainer() {
+    let world = skyrl();
+    let root = world.path("out").canonicalize_utf8().unwrap();
+    let key = format!("trainer.ckpt_path={root}");
+    let command = [
+        "true",
+        "-m",
+        "skyrl.train.entrypoints.main_base",
+        &key,
+        "trainer.max_ckpts_to_keep=3",
+    ];
+    let path = format!("trainer.resume_path={root}/global_step_4");
+    plan(&world, &[], &command).tells(
+        0,
+        &["trainer.resume_mode=from_path", &path, "trainer.max_ckpts_to_keep=5"],
     );
+    plan(&world, &["supervisor.trainer=skyrl"], &["true", &key]).tells(0, &["trainer.resume_mode=from_path", &path]);
+    // A required setting is asked for before a GPU is used.
+    let command = ["true", "-m", "torchtitan.train"];
+    plan(&world, &[], &command).refuses(78, &["--checkpoint.enable", "nothing is saved"]);
+    plan(&world, &["supervisor.trainer=skyr"], &command).refuses(78, &["plain, skyrl", "trainer_file"]);
+}
+
+#[test]
+fn the_file_that_declares_a_trainer_is_named_or_found() {
+    let world = skyrl();
+    let mine = MINE.replace(
+        "[steps]",
+        "[command]\nany = [\"*loop.py\"]\n[settings]\nroot = [{ key = \"--out\" }]\n[steps]",
+    );
+    let command = ["true", "loop.py", "--out", "out"];
+    let file = world.write("elsewhere.toml", &mine);
+    let set = format!("supervisor.trainer_file={file}");
+    plan(&world, &[&set], &command).tells(0, &["global_step_4"]);
+    plan(&world, &[&set, "supervisor.trainer=skyrl"], &command).refuses(78, &["elsewhere.toml declares mine"]);
+    plan(&world, &["supervisor.trainer_file=gone.toml"], &command).refuses(78, &["gone.toml"]);
+    plan(&world, &[], &command).tells(0, &["NOT protected"]);
+    world.write("supervise.trainers/a.toml", &mine);
+    plan(&world, &[], &command).tells(0, &["global_step_4"]);
+    world.write("supervise.trainers/b.toml", &mine.replace("\"mine\"", "\"other\""));
+    plan(&world, &[], &command).refuses(78, &["mine (", "other (", "supervisor.trainer=mine"]);
+    plan(&world, &["supervisor.trainer=mine"], &command).tells(0, &["global_step_4"]);
+    // All mistakes of all files at once, and never a plain command instead.
+    world.write(
+        "supervise.trainers/a.toml",
+        &mine.replace("by = \"all\"", "by = \"al\"\nx = 1"),
+    );
+    world.write("supervise.trainers/b.toml", &mine.replace("format = 1", "format = 2"));
+    let said = plan(&world, &[], &command);
+    said.refuses(78, &["a.toml:", "`al` is not known", "no such key", "b.toml:1: format"]);
+    plan(&world, &["supervisor.trainer=plain"], &command).tells(0, &["NOT protected"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) fn spec() -> RunSpec {
         name: None,
         trainer: supervise_trainers::verl::PPO,
         trainer_version: None,
+        declared: None,
         learnt: None,
         config_hash: 1,
         root: Some("/ckpt".into()),

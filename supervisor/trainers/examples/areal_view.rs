@@ -113,6 +113,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         run_dir: "/".into(),
         config_file: Some(file.into()),
         command: out.command,
+        declared: None,
         learnt: None,
         cwd: "/".into(),
         env: BTreeMap::new(),

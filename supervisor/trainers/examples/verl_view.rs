@@ -150,6 +150,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         name: None,
         trainer: out.kind,
         trainer_version: version.map(str::to_owned),
+        declared: None,
         learnt: None,
         config_hash: 0,
         root: out.root,

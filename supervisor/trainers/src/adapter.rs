@@ -20,6 +20,7 @@ use crate::script_call::RewrittenCall;
 use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use std::fmt;
 use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ConfigTree};
@@ -140,6 +141,14 @@ pub trait StepTracker: Send {
     fn rests_on_tracker(&self, _ckpt: &CkptId) -> bool {
         false
     }
+    /// Content of the pointer that names a step.
+    fn tracker_text(&self, step: Step) -> String {
+        step.to_string()
+    }
+    /// Returns true if the trainer would take an entry of this name for a step, or fail because of it.
+    fn takes_name(&self, name: &str) -> bool {
+        self.is_step_name(name)
+    }
 }
 
 /// Facts from the configuration that every launch needs, beyond the run's specification.
@@ -249,6 +258,12 @@ pub struct Asks {
     /// A third-party module or script is asked only if its file contains this word: otherwise it might train instead
     /// of answering.
     pub only_if: Option<(String, &'static str)>,
+}
+
+impl fmt::Debug for dyn TrainerAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrainerAdapter({})", self.kind().name())
+    }
 }
 
 /// A trainer framework.
@@ -381,6 +396,10 @@ pub trait TrainerAdapter: Sync {
     /// The user's name, if it is part of the checkpoint root.
     fn user_part(&self, _root: &Utf8Path) -> Option<UserPart> {
         None
+    }
+    /// Whether a declaration tells what it knows.
+    fn is_declared(&self) -> bool {
+        false
     }
     /// The directory of a run's other state, if it is outside the checkpoint root.
     fn store_of(&self, _root: &Utf8Path) -> Option<Utf8PathBuf> {

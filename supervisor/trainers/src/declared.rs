@@ -3,29 +3,43 @@
 //! A declaration says how steps are named, which files a step holds, what shows that a save has ended, and what lines mean.
 //! It runs nothing: it can at worst misjudge names. Presets are compiled in; `supervise trainer show` prints them.
 
+mod adapter;
 mod compile;
 mod entry;
 mod judge;
+mod launch;
 mod lines;
 mod outline;
 mod parse;
 mod part;
 mod pattern;
+mod read;
 mod recognize;
 mod schema;
+mod settings;
 mod source;
 mod start;
 mod steps;
+mod words;
 
+pub(crate) use adapter::DeclaredAdapter;
 pub use outline::{DeclarationOutline, MatchedLine, PartOutline};
 pub use recognize::{DeclaredMatch, fits_word, recognize};
 pub use source::{DeclarationProblem, LARGEST};
 pub use steps::DeclaredStepTracker;
 
+use crate::adapter::ExpectedLayout;
+use camino::{Utf8Path, Utf8PathBuf};
 use pattern::NamePattern;
-use schema::{DeclaredCommand, DeclaredPart, DeclaredResume, DeclaredSteps, DeclaredTracker, FinishMark, LineRule};
+use schema::{
+    DeclaredCommand, DeclaredPart, DeclaredResume, DeclaredSettings, DeclaredSteps, DeclaredTracker, FinishMark,
+    LineRule,
+};
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
-use supervise_core::spec::TrainerKind;
+use supervise_core::checkpoint::StateKind;
+use supervise_core::event::scan::ScanRule;
+use supervise_core::spec::{DeclaredTrainer, TrainerKind};
 
 /// The declarations that are compiled in.
 const PRESETS: [(&str, &str); 4] = [
@@ -44,6 +58,7 @@ pub struct Declaration {
     package: Option<String>,
     read: Vec<String>,
     command: DeclaredCommand,
+    settings: DeclaredSettings,
     steps: DeclaredSteps,
     parts: Vec<DeclaredPart>,
     finish: FinishMark,
@@ -103,6 +118,60 @@ impl Declaration {
     pub fn tracker(self: &Arc<Self>) -> DeclaredStepTracker {
         DeclaredStepTracker::new(Arc::clone(self))
     }
+
+    /// Identifies its text.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        DeclaredTrainer::digest_of(&self.text)
+    }
+
+    /// Returns true if another declaration takes the same steps for whole.
+    #[must_use]
+    pub fn judges_like(&self, other: &Self) -> bool {
+        let told = |d: &Self| format!("{:?}", (&d.steps, &d.parts, &d.finish, &d.spare, &d.tracker));
+        told(self) == told(other)
+    }
+
+    /// The setting that determines the checkpoint root.
+    fn root_key(&self) -> String {
+        let key = self.settings.root.iter().find_map(|source| source.keys.first());
+        key.map_or("supervisor.root", String::as_str).to_owned()
+    }
+
+    /// State that no step holds.
+    fn never_saved(&self) -> Vec<StateKind> {
+        let all: BTreeSet<StateKind> = self.parts.iter().flat_map(|p| p.never_saved.iter().copied()).collect();
+        all.into_iter().collect()
+    }
+
+    /// Returns true if nothing can be said to the trainer that makes it resume from a step.
+    fn is_watched_only(&self) -> bool {
+        self.steps.is_given && self.resume.at.is_empty() && self.resume.script.is_none()
+    }
+
+    /// The tracker of a run: what no step holds is mentioned once, and makes no resume incomplete.
+    fn run_tracker(self: &Arc<Self>, expect: &ExpectedLayout) -> DeclaredStepTracker {
+        DeclaredStepTracker::in_run(Arc::clone(self), expect.clone())
+    }
+
+    fn scan_rules(&self) -> Vec<ScanRule> {
+        let rule = |(n, rule): (usize, &LineRule)| ScanRule {
+            not_if: rule.not_if.as_ref().map(|not| not.as_str().to_owned()),
+            ..ScanRule::new(
+                &format!("{}.{}{}", self.name, rule.line.means.replace(':', "_"), n + 1),
+                rule.pattern.as_str(),
+                rule.line.kind.clone(),
+            )
+        };
+        self.rules.iter().enumerate().map(rule).collect()
+    }
+}
+
+/// Directory next to a checkpoint root for everything that must not be in it.
+#[must_use]
+pub fn outside_store(root: &Utf8Path) -> Utf8PathBuf {
+    let name = root.file_name().unwrap_or("root");
+    root.with_file_name(format!(".supervise.{name}"))
 }
 
 /// The declarations that are compiled in, in the order in which they are asked.

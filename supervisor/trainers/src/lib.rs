@@ -36,5 +36,5 @@ pub use adapter::{
 pub use kit::pins;
 pub use launch::RayMode;
 pub use read::{MachineCount, ReadInput, ReadOutput};
-pub use registry::{adapter, expect, read};
+pub use registry::{adapter, adapter_of, expect, read};
 pub use verl::{ReleaseSeries, VerlBaseConfig, VerlRelease, verl_defaults};

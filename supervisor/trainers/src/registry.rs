@@ -2,8 +2,10 @@
 
 use crate::adapter::{ExpectedLayout, TrainerAdapter, TrainerNames};
 use crate::code::PlainCode;
+use crate::declared::{Declaration, DeclaredAdapter, presets};
 use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, own_loop, plain, verl};
+use std::sync::{Arc, Mutex, PoisonError};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::spec::seen::TrainerSeen;
@@ -27,17 +29,66 @@ pub fn adapters() -> impl Iterator<Item = &'static dyn TrainerAdapter> {
     ADAPTERS.into_iter()
 }
 
+/// The adapters of declarations that this process has met, by the digest of each.
+static DECLARED: Mutex<Vec<(String, &'static DeclaredAdapter)>> = Mutex::new(Vec::new());
+
+/// The adapter of a declaration. From now on its kind means this declaration.
+pub fn declare(declaration: &Arc<Declaration>) -> &'static dyn TrainerAdapter {
+    let digest = declaration.digest();
+    let mut known = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = known.iter().position(|(other, _)| *other == digest);
+    let entry = match at {
+        Some(at) => known.remove(at),
+        None => (digest, DeclaredAdapter::new(Arc::clone(declaration))),
+    };
+    let adapter = entry.1;
+    known.push(entry);
+    adapter
+}
+
 /// The adapter of a trainer; an unknown one is treated as a plain command.
 #[must_use]
 pub fn adapter(kind: TrainerKind) -> &'static dyn TrainerAdapter {
-    let found = adapters().find(|a| a.kind() == kind);
-    found.unwrap_or(&plain::PlainAdapter)
+    let built_in = adapters().find(|a| a.kind() == kind);
+    built_in.or_else(|| declared(kind)).unwrap_or(&plain::PlainAdapter)
+}
+
+/// The declared trainer of this kind: the declaration met last, else a preset.
+fn declared(kind: TrainerKind) -> Option<&'static dyn TrainerAdapter> {
+    let met = {
+        let known = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().rev().map(|(_, a)| *a).find(|a| a.kind() == kind)
+    };
+    match met {
+        Some(adapter) => Some(adapter),
+        None => presets().iter().find(|d| d.kind() == kind).map(declare),
+    }
+}
+
+/// The adapter of a run: of the declaration in its specification, else of its trainer.
+#[must_use]
+pub fn adapter_of(spec: &RunSpec) -> &'static dyn TrainerAdapter {
+    let Some(recorded) = &spec.declared else {
+        return adapter(spec.trainer);
+    };
+    let met = {
+        let known = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .iter()
+            .find(|(digest, _)| *digest == recorded.digest)
+            .map(|(_, a)| *a)
+    };
+    let read = || Declaration::parse(&recorded.text, &[]).ok();
+    match met {
+        Some(adapter) => adapter,
+        None => read().map_or_else(|| adapter(spec.trainer), |d| declare(&Arc::new(d))),
+    }
 }
 
 /// A run's expectations of its checkpoints.
 #[must_use]
 pub fn expect(spec: &RunSpec) -> ExpectedLayout {
-    adapter(spec.trainer).expect(spec)
+    adapter_of(spec).expect(spec)
 }
 
 /// The trainer that the setting `trainer` identifies; `None` for `auto` and for a framework with several trainers.
@@ -113,7 +164,7 @@ pub fn trains_by_code(text: &str) -> bool {
 /// pass it a step.
 #[must_use]
 pub fn hook(spec: &RunSpec) -> Option<&'static str> {
-    let own = adapter(spec.trainer);
+    let own = adapter_of(spec);
     match own.has_steps() {
         true => own.hook(spec),
         false => adapters().find_map(|a| a.hook(spec)),

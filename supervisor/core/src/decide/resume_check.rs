@@ -57,6 +57,17 @@ impl Deciding<'_> {
             let text = format!("the trainer starts from scratch, but it was to resume from {from}");
             self.failed_resume(Reason::new("resumed_from_nothing", text));
         }
+        if let RuleKind::Lost(kind) = means
+            && let Some(from) = self.resumed_from()
+            && !self.spec.not_restored.contains(kind)
+            && !self.s.live().is_some_and(|a| a.order.lost.contains(kind))
+        {
+            let text = format!(
+                "the trainer says that it resumes without its {}, but step {from} holds it",
+                kind.words()
+            );
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
+        }
         // A trainer with one checkpoint prints the step it found before its first save overwrites it.
         if *means == RuleKind::Resumed
             && self.spec.saves.is_in_place()

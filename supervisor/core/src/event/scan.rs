@@ -18,6 +18,7 @@ pub use rule_id::{RuleId, RuleSource};
 pub use strip::strip;
 pub use traceback::TracebackScope;
 
+use crate::checkpoint::StateKind;
 use crate::event::{Sighting, TrainerPhase};
 use crate::id::WorkerId;
 use crate::observe::numbers::{StepMetrics, TrainingMetric, number_of};
@@ -62,6 +63,8 @@ pub enum RuleKind {
     Resumed,
     /// The trainer says that it starts from scratch.
     Scratch,
+    /// The trainer says that it resumes without this state.
+    Lost(StateKind),
     /// The line of the printed trainer configuration with the path to resume from.
     ResumePath,
     /// The trainer says that it ended as planned.
@@ -95,6 +98,9 @@ pub struct ScanRule {
     /// Texts separated by `|`. The expression, which may be empty, is tried only if the line contains one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<String>,
+    /// The rule does not apply to lines that match this expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_if: Option<String>,
 }
 
 impl ScanRule {
@@ -107,6 +113,7 @@ impl ScanRule {
             kind,
             keys: Vec::new(),
             holds: None,
+            not_if: None,
         }
     }
 
@@ -161,6 +168,8 @@ pub struct Scanner {
     /// Rules that are tried if a line contains their text.
     filter: Filter,
     rules: Vec<(ScanRule, Option<Regex>)>,
+    /// Expressions that exclude a line from a rule, by the rule's index.
+    not_if: Vec<(usize, Regex)>,
     prefix: Prefix,
     tracebacks: Tracebacks,
     samples: Samples,
@@ -199,6 +208,11 @@ impl Scanner {
         let set = RegexSet::new(patterns)?;
         let held = rules.iter().enumerate();
         let filter = Filter::new(held.filter_map(|(at, r)| Some((at, r.holds.as_deref()?, r.pattern.as_str()))))?;
+        let excluding = rules.iter().enumerate();
+        let not_if = excluding
+            .filter_map(|(at, r)| Some((at, r.not_if.as_deref()?)))
+            .map(|(at, pattern)| Ok((at, Regex::new(pattern)?)))
+            .collect::<Result<_, regex::Error>>()?;
         let rules = rules
             .into_iter()
             .map(|r| match r.holds {
@@ -211,6 +225,7 @@ impl Scanner {
             places,
             filter,
             rules,
+            not_if,
             prefix: Prefix::new()?,
             tracebacks: Tracebacks::new()?,
             samples: Samples::new()?,
@@ -251,7 +266,14 @@ impl Scanner {
             TracebackLine::Inside | TracebackLine::Other => {}
         }
         let matched = self.set.matches(text);
-        let always = || matched.iter().filter_map(|at| self.places.get(at)).copied();
+        let counts = |at: &usize| !self.not_if.iter().any(|(of, regex)| of == at && regex.is_match(text));
+        let always = || {
+            matched
+                .iter()
+                .filter_map(|at| self.places.get(at))
+                .copied()
+                .filter(counts)
+        };
         let Some(first) = always().chain(self.filter.first(&without_paths(text))).min() else {
             return Vec::new();
         };
@@ -449,6 +471,17 @@ mod tests {
         assert_eq!(hit.kind, RuleKind::Exception);
         assert_eq!(hit.sighting.text, "torch.cuda.FooError: broken");
         assert!(s.line(WorkerId(0), 5, b"KeyError: 'x'").is_none());
+    }
+
+    #[test]
+    fn a_rule_does_not_apply_to_lines_that_it_excludes() {
+        let mut rule = ScanRule::new("step", r"step (\d+)", RuleKind::Step);
+        rule.not_if = Some("validate".to_owned());
+        let other = ScanRule::new("other", "step", RuleKind::Enters(TrainerPhase::Validate));
+        let mut s = Scanner::new(vec![rule, other]).unwrap();
+        let mut named = |line: &[u8]| s.line(WorkerId(0), 1, line).map(|hit| hit.sighting.rule.to_string());
+        assert_eq!(named(b"step 3").as_deref(), Some("step"));
+        assert_eq!(named(b"validate step 3").as_deref(), Some("other"));
     }
 
     #[test]

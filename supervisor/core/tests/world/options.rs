@@ -100,6 +100,7 @@ pub(crate) fn spec() -> RunSpec {
         name: None,
         trainer: TrainerKind::new("verl_ppo"),
         trainer_version: None,
+        declared: None,
         learnt: None,
         config_hash: 1,
         root: Some("/root-of-the-run".into()),

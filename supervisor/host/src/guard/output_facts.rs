@@ -98,6 +98,7 @@ impl OutputFacts {
             | RuleKind::Beat
             | RuleKind::Heals
             | RuleKind::Resumed
+            | RuleKind::Lost(_)
             | RuleKind::ResumePath
             | RuleKind::Scratch
             | RuleKind::Failed

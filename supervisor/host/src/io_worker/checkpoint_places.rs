@@ -7,14 +7,14 @@ use std::fs;
 use std::io;
 use supervise_checkpoint::latest_file::{GENERATIONS, LATEST};
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
-use supervise_core::spec::{RunSpec, TrainerKind};
-use supervise_trainers::{ExpectedLayout, InPlaceLayout, StepTracker, adapter, expect};
+use supervise_core::spec::RunSpec;
+use supervise_trainers::{ExpectedLayout, InPlaceLayout, StepTracker, TrainerAdapter, adapter_of, expect};
 
 /// Where a run's checkpoints are, and what they should contain.
 #[derive(Debug, Clone)]
 pub struct RunCheckpoints {
     pub root: Utf8PathBuf,
-    pub trainer: TrainerKind,
+    pub trainer: &'static dyn TrainerAdapter,
     pub expect: ExpectedLayout,
     /// Directory of generations, for a trainer that keeps a single checkpoint.
     pub store: Option<Utf8PathBuf>,
@@ -26,7 +26,7 @@ impl RunCheckpoints {
     pub fn of(spec: &RunSpec) -> Option<Self> {
         Some(Self {
             root: spec.root.clone()?,
-            trainer: spec.trainer,
+            trainer: adapter_of(spec),
             expect: expect(spec),
             store: spec.saves.in_place().map(|place| place.store.clone()),
         })
@@ -38,7 +38,7 @@ pub(super) struct CheckpointDirs {
     pub(super) root: Utf8PathBuf,
     /// Our directory: on the same file system, outside of the trainer's.
     pub(super) store: Utf8PathBuf,
-    pub(super) trainer: TrainerKind,
+    pub(super) trainer: &'static dyn TrainerAdapter,
     pub(super) layout: &'static dyn InPlaceLayout,
     expect: ExpectedLayout,
 }
@@ -49,7 +49,7 @@ impl CheckpointDirs {
         Some(Self {
             root: place.root.clone(),
             store: place.store.clone()?,
-            layout: adapter(place.trainer).in_place()?,
+            layout: place.trainer.in_place()?,
             trainer: place.trainer,
             expect: place.expect.clone(),
         })
@@ -71,18 +71,30 @@ impl CheckpointDirs {
     }
 
     pub(super) fn who(&self) -> &'static str {
-        adapter(self.trainer).words().name
+        self.trainer.words().name
     }
 
-    /// The parent of the trainer's directory, and that directory's name: the live set is treated as a step in it.
+    /// A directory, and the name that the live set has in it as a step: the trainer's directory in its parent, or a file in
+    /// the trainer's directory.
     pub(super) fn above(&self) -> Option<(&Utf8Path, &str)> {
-        Some((self.root.parent()?, self.root.file_name()?))
+        match self.layout.file() {
+            Some(file) => Some((&self.root, file)),
+            None => Some((self.root.parent()?, self.root.file_name()?)),
+        }
     }
 
     pub(super) fn expect_live(&self) -> ExpectedLayout {
         ExpectedLayout {
-            only: self.root.file_name().map(str::to_owned),
+            only: self.above().map(|(_, name)| name.to_owned()),
             ..self.expect.clone()
+        }
+    }
+
+    /// The trainer's own pointer to one of its generations; a trainer that overwrites one file has none.
+    pub(super) fn pointer(&self) -> LatestPointer {
+        match self.layout.file() {
+            Some(_) => LatestPointer::Missing,
+            None => latest(&self.root),
         }
     }
 
@@ -91,7 +103,7 @@ impl CheckpointDirs {
     }
 
     pub(super) fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
-        adapter(self.trainer).tracker(expect)
+        self.trainer.tracker(expect)
     }
 
     /// Generations that the trainer keeps itself.
@@ -114,7 +126,7 @@ impl CheckpointDirs {
     /// # Errors
     /// It would load nothing, or that cannot be determined.
     pub(super) fn live(&self) -> io::Result<StoredSet> {
-        match latest(&self.root) {
+        match self.pointer() {
             LatestPointer::Missing => Ok(self.in_place()),
             LatestPointer::Names(pointer) => Ok(self.own(&self.generations(), &pointer.generation())),
             LatestPointer::Wrong(why) | LatestPointer::Unreadable(why) => {
@@ -143,7 +155,8 @@ impl CheckpointDirs {
     /// A set's files, by their paths in a live set, and their pins.
     pub(super) fn files_of(&self, set: &StoredSet) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
         let facts = set.facts()?;
-        let name = set.dir.file_name().unwrap_or_default();
+        let live_file = self.layout.file().filter(|_| set.dir == self.root);
+        let name = live_file.or(set.dir.file_name()).unwrap_or_default();
         let expect = if set.own { self.expect() } else { self.expect_live() };
         let mut tracker = self.tracker(&expect);
         for fact in &facts {
@@ -152,7 +165,10 @@ impl CheckpointDirs {
                 false => fact.path.clone(),
             };
             tracker.note(&FileFact {
-                path: Utf8Path::new(name).join(path),
+                path: match live_file {
+                    Some(file) => file.into(),
+                    None => Utf8Path::new(name).join(path),
+                },
                 ..fact.clone()
             });
         }
@@ -176,8 +192,13 @@ impl StoredSet {
         }
     }
 
-    /// The directories that exist in it, by their paths in a live set; the one read first comes last.
+    /// The directories that exist in it, by their paths in a live set; the one read first comes last. A set that is a file
+    /// has its own directory only.
     pub(super) fn dirs(&self) -> io::Result<Vec<Utf8PathBuf>> {
+        if let Some(file) = self.layout.file() {
+            let is_there = fs::symlink_metadata(self.dir.join(file)).is_ok();
+            return Ok(is_there.then(Utf8PathBuf::new).into_iter().collect());
+        }
         let mut out: Vec<Utf8PathBuf> = self
             .engines()?
             .iter()
@@ -186,6 +207,20 @@ impl StoredSet {
         out.sort();
         out.extend(Some(self.layout.info().into()).filter(|dir: &Utf8PathBuf| is_dir(&self.place(dir))));
         Ok(out)
+    }
+
+    /// Its parts, each of which is moved as a whole.
+    pub(super) fn movable(&self) -> io::Result<Vec<Utf8PathBuf>> {
+        let dirs = self.dirs()?;
+        match self.layout.file() {
+            Some(file) => Ok(dirs.iter().map(|_| file.into()).collect()),
+            None => Ok(dirs),
+        }
+    }
+
+    /// Returns true if an entry of one of its directories belongs to it.
+    pub(super) fn has_entry(&self, name: &str) -> bool {
+        self.layout.file().is_none_or(|file| file == name)
     }
 
     pub(super) fn engines(&self) -> io::Result<Vec<String>> {
@@ -217,6 +252,9 @@ impl StoredSet {
         for dir in self.dirs()? {
             for entry in self.place(&dir).read_dir_utf8()? {
                 let entry = entry?;
+                if !self.has_entry(entry.file_name()) {
+                    continue;
+                }
                 let meta = fs::symlink_metadata(entry.path())?;
                 let fact = fact_of(dir.join(entry.file_name()), &meta);
                 if fact.kind != EntryKind::Dir {

@@ -5,7 +5,7 @@
 
 use super::checkpoint_places::{CheckpointDirs, StoredSet};
 use super::files::{open_file, read_plain};
-use super::latest::{LatestPointer, latest};
+use super::latest::LatestPointer;
 use super::rate_limit::RateLimit;
 use super::scan::RootProver;
 use super::trainer_generations::{dir_name, is_used, own_aside, point_at, pointer_aside, put_in};
@@ -19,7 +19,6 @@ use supervise_core::checkpoint::kind::{is_kept, is_older, is_own, save_of};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
-use supervise_trainers::adapter;
 
 /// After this many copied bytes, and at the end, check whether a save has begun.
 const LOOK: u64 = 64 << 20;
@@ -113,7 +112,7 @@ fn copy_set(from: &StoredSet, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::
         fs::create_dir_all(to.join(&dir))?;
         for entry in from.place(&dir).read_dir_utf8()? {
             let entry = entry?;
-            if entry.file_type()?.is_file() {
+            if entry.file_type()?.is_file() && from.has_entry(entry.file_name()) {
                 let mut source = open_file(entry.path())?;
                 clone_file(
                     &mut source,
@@ -157,7 +156,7 @@ fn check_room(places: &CheckpointDirs, at: &Utf8Path, bytes: u64, wanted: &CopyR
 }
 
 fn proven(places: &CheckpointDirs, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
-    let mut prover = RootProver::new(dir, adapter(places.trainer), &places.expect());
+    let mut prover = RootProver::new(dir, places.trainer, &places.expect());
     let report = prover.scan(Depth::Structure, u32::MAX, &mut |_| true);
     let found = report.steps.into_iter().find(|c| c.id.0 == name);
     found.ok_or_else(|| other(format!("the copy in {dir} cannot be read back")))
@@ -197,7 +196,7 @@ pub(super) fn generation_aside(
 
 /// Moves the set that the trainer would load aside. If its pointer is wrong, there is none.
 pub(super) fn live_aside(places: &CheckpointDirs, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
-    match latest(&places.root) {
+    match places.pointer() {
         LatestPointer::Missing => in_place_aside(places, id, foreign, why, by),
         LatestPointer::Names(pointer) => own_aside(places, &pointer.generation(), foreign, why, by),
         LatestPointer::Wrong(_) | LatestPointer::Unreadable(_) => Ok(()),
@@ -213,11 +212,12 @@ pub(super) fn in_place_aside(
     why: &str,
     by: &str,
 ) -> io::Result<()> {
-    let mut dirs = places.in_place().dirs()?;
+    let mut dirs = places.in_place().movable()?;
     dirs.reverse();
     let mut full = Vec::new();
     for dir in dirs {
-        if places.root.join(&dir).read_dir_utf8()?.next().is_some() {
+        let path = places.root.join(&dir);
+        if !path.is_dir() || path.read_dir_utf8()?.next().is_some() {
             full.push(dir);
         }
     }
@@ -296,7 +296,7 @@ fn put_copy_back(
             summary.verdict
         )));
     }
-    let put = match is_used(&places.root) {
+    let put = match places.layout.file().is_none() && is_used(&places.root) {
         true => put_in(places, &copy, summary.step, by),
         false => swap_in(places, &copy),
     };
@@ -305,12 +305,14 @@ fn put_copy_back(
 }
 
 fn swap_in(places: &CheckpointDirs, copy: &Utf8Path) -> io::Result<()> {
-    for dir in places.plain(copy).dirs()? {
+    for dir in places.plain(copy).movable()? {
         let to = places.root.join(&dir);
         let above = to.parent().unwrap_or(&places.root).to_owned();
         fs::create_dir_all(&above)?;
         // The trainer's own path helpers create empty directories; files are not removed.
-        remove_empty(&to)?;
+        if copy.join(&dir).is_dir() {
+            remove_empty(&to)?;
+        }
         fs::rename(copy.join(&dir), &to)?;
         sync_dir(&above)?;
     }

@@ -10,17 +10,34 @@ use std::io;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::ActError;
 use supervise_core::journal::record::DiskEdit;
+use supervise_core::spec::RunSpec;
+use supervise_trainers::StepTracker;
 
 pub(super) const OURS: &str = ".supervise";
-const TRACKER: &str = "latest_checkpointed_iteration.txt";
+
+/// The directory for steps moved aside and for the lease of a root that holds steps.
+pub(super) fn store_dir(spec: &RunSpec, root: &Utf8Path) -> Utf8PathBuf {
+    spec.outside_store().map_or_else(|| root.join(OURS), Utf8Path::to_owned)
+}
+
+/// A checkpoint root that holds steps, and where they are moved aside.
+#[derive(Clone, Copy)]
+pub(super) struct StepRoot<'a> {
+    pub(super) root: &'a Utf8Path,
+    pub(super) store: &'a Utf8Path,
+    /// Knows the trainer's pointer and the names it takes for steps.
+    pub(super) steps: &'a dyn StepTracker,
+}
 
 /// Performs the edits in order and stops at the first failure. A step's proof record moves with it.
 pub(super) fn perform(
-    root: &Utf8Path,
+    place: StepRoot<'_>,
     edits: &[DiskEdit],
     by: &str,
     records: Option<&Utf8Path>,
 ) -> Result<(), ActError> {
+    let StepRoot { root, steps, .. } = place;
+    let tracker = steps.tracker_file();
     let mut left = Vec::new();
     for edit in edits {
         let (what, result) = match edit {
@@ -32,9 +49,9 @@ pub(super) fn perform(
                 why,
             } => (
                 format!("moving {from} aside"),
-                match move_aside(root, from, *whole, *foreign, why, by) {
+                match move_aside(place, from, *whole, *foreign, why, by) {
                     Err(e) if *others && e.kind() == io::ErrorKind::PermissionDenied => {
-                        hide(root, from, by).map(|hidden| {
+                        hide(place, from, by).map(|hidden| {
                             left.extend((!hidden).then_some(from));
                             None
                         })
@@ -49,13 +66,13 @@ pub(super) fn perform(
             ),
             DiskEdit::PartAside { from, entry, why } => (
                 format!("moving {entry} of {from} aside"),
-                part_aside(root, from, entry, why, by),
+                part_aside(place, from, entry, why, by),
             ),
             DiskEdit::WriteTracker { step } => (
-                format!("writing {TRACKER}"),
-                write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
+                format!("writing {tracker}"),
+                write_whole(&root.join(tracker), steps.tracker_text(*step).as_bytes(), 0o666),
             ),
-            DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
+            DiskEdit::RemoveTracker => (format!("removing {tracker}"), remove_file(&root.join(tracker))),
             DiskEdit::Reshard(cut) | DiskEdit::EndReshard(cut) => (
                 format!("cutting {} anew", cut.ckpt),
                 Err(io::Error::other("it is not done here")),
@@ -75,8 +92,13 @@ pub(super) fn perform(
 
 /// Deletes steps that retention does not keep. They are renamed out of the trainer's sight first, so that none is
 /// seen half deleted.
-pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path>) -> Result<(), ActError> {
-    let bin = root.join(OURS).join("pruned");
+pub(super) fn prune(
+    root: &Utf8Path,
+    store: &Utf8Path,
+    steps: &[CkptId],
+    records: Option<&Utf8Path>,
+) -> Result<(), ActError> {
+    let bin = store.join("pruned");
     make_dir(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
     for id in steps {
         let step = prunable(id).map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
@@ -101,7 +123,7 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path
 
 /// Returns where the step is now; `None` if it was already gone.
 fn move_aside(
-    root: &Utf8Path,
+    place: StepRoot<'_>,
     from: &CkptId,
     whole: bool,
     foreign: bool,
@@ -109,25 +131,25 @@ fn move_aside(
     by: &str,
 ) -> io::Result<Option<Utf8PathBuf>> {
     inside(from)?;
-    let source = root.join(&from.0);
+    let source = place.root.join(&from.0);
     if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
     }
     let note = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
-    put_aside(root, &source, from, foreign, &note, by).map(Some)
+    put_aside(place.store, &source, from, foreign, &note, by).map(Some)
 }
 
 /// Moves a step, wherever below the root it is, to the directory of steps moved aside, and writes a note beside it.
 /// Returns where it is now.
 pub(super) fn put_aside(
-    root: &Utf8Path,
+    store: &Utf8Path,
     source: &Utf8Path,
     step: &CkptId,
     foreign: bool,
     note: &serde_json::Value,
     by: &str,
 ) -> io::Result<Utf8PathBuf> {
-    let aside = root.join(OURS).join("aside");
+    let aside = store.join("aside");
     let aside = if foreign { aside.join("foreign") } else { aside };
     make_dir(&aside)?;
     let (target, place) = free_name(&aside, step.0.as_str(), by)?;
@@ -143,18 +165,18 @@ pub(super) fn put_aside(
 }
 
 /// Moves one entry of a step aside; the step stays where it is.
-fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &str) -> io::Result<()> {
+fn part_aside(place: StepRoot<'_>, from: &CkptId, entry: &Utf8Path, why: &str, by: &str) -> io::Result<()> {
     inside(from)?;
     let plain = |c: camino::Utf8Component<'_>| matches!(c, camino::Utf8Component::Normal(_));
     if entry.as_str().is_empty() || !entry.components().all(plain) {
         let what = format!("{entry:?} is no entry of a step");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    let source = root.join(&from.0).join(entry);
+    let source = place.root.join(&from.0).join(entry);
     if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(());
     }
-    let aside = root.join(OURS).join("aside");
+    let aside = place.store.join("aside");
     make_dir(&aside)?;
     let (target, note) = free_name(&aside, from.0.join(entry).as_str(), by)?;
     let text = json!({ "from": from.0, "entry": entry, "whole": false, "why": why, "by": by });
@@ -168,10 +190,14 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
 }
 
 /// Gives another user's step a name that no trainer reads. A directory that we may not write to cannot be moved to
-/// another directory, but it can be renamed in place. Returns false if even that fails.
-fn hide(root: &Utf8Path, from: &CkptId, by: &str) -> io::Result<bool> {
-    let (hidden, _) = free_name(root, &format!(".aside.{from}"), by)?;
-    let renamed = fs::rename(root.join(&from.0), hidden).map(|()| true);
+/// another directory, but it can be renamed in place. Returns false if even that fails, or if the trainer would take the new
+/// name for a step too.
+fn hide(place: StepRoot<'_>, from: &CkptId, by: &str) -> io::Result<bool> {
+    let (hidden, _) = free_name(place.root, &format!(".aside.{from}"), by)?;
+    if hidden.file_name().is_some_and(|name| place.steps.takes_name(name)) {
+        return Ok(false);
+    }
+    let renamed = fs::rename(place.root.join(&from.0), hidden).map(|()| true);
     if_ours(true, renamed)
 }
 
@@ -224,6 +250,18 @@ mod tests {
     use super::super::temp_dir;
     use super::*;
     use supervise_core::id::Step;
+    use supervise_core::spec::TrainerKind;
+    use supervise_trainers::ExpectedLayout;
+
+    fn edit(root: &Utf8Path, edits: &[DiskEdit], by: &str, records: Option<&Utf8Path>) -> Result<(), ActError> {
+        let trainer = supervise_trainers::adapter(TrainerKind::new("verl_ppo"));
+        let place = StepRoot {
+            root,
+            store: &root.join(OURS),
+            steps: &*trainer.tracker(&ExpectedLayout::default()),
+        };
+        perform(place, edits, by, records)
+    }
 
     fn aside(name: &str) -> DiskEdit {
         DiskEdit::MoveAside {
@@ -242,8 +280,8 @@ mod tests {
             fs::create_dir(root.join("global_step_6")).unwrap();
             fs::write(root.join("global_step_6/x"), format!("{round}")).unwrap();
             let edits = [aside("global_step_6"), DiskEdit::WriteTracker { step: Step(4) }];
-            perform(&root, &edits, "attempt-2", None).unwrap();
-            perform(&root, &edits, "attempt-2", None).unwrap();
+            edit(&root, &edits, "attempt-2", None).unwrap();
+            edit(&root, &edits, "attempt-2", None).unwrap();
         }
         let kept = root.join(".supervise/aside");
         assert_eq!(fs::read_to_string(kept.join("global_step_6.attempt-2/x")).unwrap(), "1");
@@ -251,7 +289,10 @@ mod tests {
             fs::read_to_string(kept.join("global_step_6.attempt-2.3/x")).unwrap(),
             "3"
         );
-        assert_eq!(fs::read_to_string(root.join(TRACKER)).unwrap(), "4");
+        assert_eq!(
+            fs::read_to_string(root.join("latest_checkpointed_iteration.txt")).unwrap(),
+            "4"
+        );
     }
 
     #[test]
@@ -260,20 +301,20 @@ mod tests {
         fs::create_dir(root.join("global_step_6")).unwrap();
         fs::write(root.join("global_step_6/data.pt"), "torn").unwrap();
         fs::write(root.join("global_step_6/model.pt"), "whole").unwrap();
-        let edit = |entry: &str| DiskEdit::PartAside {
+        let part = |entry: &str| DiskEdit::PartAside {
             from: CkptId("global_step_6".into()),
             entry: entry.into(),
             why: "torn".into(),
         };
         for _ in 0..2 {
-            perform(&root, &[edit("data.pt")], "attempt-2", None).unwrap();
+            edit(&root, &[part("data.pt")], "attempt-2", None).unwrap();
         }
         assert!(!root.join("global_step_6/data.pt").exists());
         assert!(root.join("global_step_6/model.pt").exists());
         let kept = root.join(".supervise/aside/global_step_6_data.pt.attempt-2");
         assert_eq!(fs::read_to_string(kept).unwrap(), "torn");
         for bad in ["", "..", "../x", "/etc", "."] {
-            assert!(perform(&root, &[edit(bad)], "t", None).is_err(), "{bad}");
+            assert!(edit(&root, &[part(bad)], "t", None).is_err(), "{bad}");
         }
     }
 
@@ -281,7 +322,7 @@ mod tests {
     fn nothing_outside_the_root_is_ever_touched() {
         let (_keep, root) = temp_dir();
         for bad in ["../x", "a/b", "", ".supervise", "/etc"] {
-            assert!(perform(&root, &[aside(bad)], "t", None).is_err(), "{bad}");
+            assert!(edit(&root, &[aside(bad)], "t", None).is_err(), "{bad}");
         }
         for bad in [
             "../x",
@@ -293,7 +334,10 @@ mod tests {
             ".supervise",
             ".supervise/journal",
         ] {
-            assert!(prune(&root, &[CkptId(bad.into())], None).is_err(), "{bad}");
+            assert!(
+                prune(&root, &root.join(OURS), &[CkptId(bad.into())], None).is_err(),
+                "{bad}"
+            );
         }
     }
 
@@ -302,12 +346,12 @@ mod tests {
         let (_keep, root) = temp_dir();
         fs::create_dir_all(root.join("global_step_2/actor")).unwrap();
         fs::create_dir_all(root.join("global_step_4/actor")).unwrap();
-        prune(&root, &[CkptId("global_step_2".into())], None).unwrap();
-        prune(&root, &[CkptId("global_step_2".into())], None).unwrap();
+        prune(&root, &root.join(OURS), &[CkptId("global_step_2".into())], None).unwrap();
+        prune(&root, &root.join(OURS), &[CkptId("global_step_2".into())], None).unwrap();
         assert!(!root.join("global_step_2").exists());
         assert!(root.join("global_step_4/actor").exists());
         fs::create_dir_all(root.join("global_step_4/critic")).unwrap();
-        prune(&root, &[CkptId("global_step_4/actor".into())], None).unwrap();
+        prune(&root, &root.join(OURS), &[CkptId("global_step_4/actor".into())], None).unwrap();
         assert!(!root.join("global_step_4/actor").exists());
         assert!(root.join("global_step_4/critic").exists());
     }

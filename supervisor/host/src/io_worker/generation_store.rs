@@ -7,7 +7,7 @@
 use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
 use super::edit::if_ours;
-use super::latest::{LatestPointer, is_odd, latest};
+use super::latest::{LatestPointer, is_odd};
 use super::proof_record::forget;
 use super::scan::RootProver;
 use super::trainer_generations::{dir_name, own_aside, pointer_aside};
@@ -24,7 +24,6 @@ use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::Step;
 use supervise_core::journal::record::DiskEdit;
 use supervise_core::state::OwnStep;
-use supervise_trainers::adapter;
 
 pub(super) struct GenerationStore {
     pub(super) places: CheckpointDirs,
@@ -37,9 +36,9 @@ impl GenerationStore {
     /// `None`: this trainer has a directory per step.
     pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
         let places = CheckpointDirs::of(place)?;
-        let prover = RootProver::new(&places.protected(), adapter(places.trainer), &places.expect());
+        let prover = RootProver::new(&places.protected(), places.trainer, &places.expect());
         Some(Self {
-            own: RootProver::new(&places.generations(), adapter(places.trainer), &places.expect()),
+            own: RootProver::new(&places.generations(), places.trainer, &places.expect()),
             places,
             prover,
             known: Vec::new(),
@@ -57,11 +56,7 @@ impl GenerationStore {
 
     pub(super) fn live_prover(&self) -> Option<RootProver> {
         let (above, _) = self.places.above()?;
-        Some(RootProver::new(
-            above,
-            adapter(self.places.trainer),
-            &self.places.expect_live(),
-        ))
+        Some(RootProver::new(above, self.places.trainer, &self.places.expect_live()))
     }
 
     /// Scans the generations and then the live set, which is compared with them. Returns the live prover's report,
@@ -88,7 +83,7 @@ impl GenerationStore {
         self.tell(live, &good);
         let seen = live.look(depth, whole, WalkMode::Thorough, working);
         // The pointer is read first: the generation it names then exists, unless it was deleted for a newer one.
-        let pointer = latest(&self.places.root);
+        let pointer = self.places.pointer();
         let own = match is_odd(&self.places.generations()) {
             true => linked(&self.places),
             false => self.own.look(depth, whole, WalkMode::Thorough, working),
@@ -117,7 +112,7 @@ impl GenerationStore {
         if is_own(id) {
             return self.own.pins_now(&CkptId(dir_name(id)?.into()));
         }
-        match (is_live(id), self.places.above(), latest(&self.places.root)) {
+        match (is_live(id), self.places.above(), self.places.pointer()) {
             (true, _, LatestPointer::Names(pointer)) => self.own.pins_now(&CkptId(pointer.generation().into())),
             (true, Some((_, name)), LatestPointer::Missing) => live.pins_now(&CkptId(name.into())),
             (true, _, _) => Ok(None),
@@ -209,7 +204,7 @@ pub fn look_at_run(place: &RunCheckpoints, depth: Depth, working: &mut dyn FnMut
             Some(mut live) => kept.look(&mut live, depth, u32::MAX, WalkMode::Thorough, working).1,
             None => ScanReport::default(),
         },
-        None => RootProver::new(&place.root, adapter(place.trainer), &place.expect).scan(depth, u32::MAX, working),
+        None => RootProver::new(&place.root, place.trainer, &place.expect).scan(depth, u32::MAX, working),
     }
 }
 

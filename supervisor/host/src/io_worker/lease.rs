@@ -5,7 +5,7 @@
 
 mod draft;
 
-use super::edit::OURS;
+use super::edit::store_dir;
 use super::files::{SMALL, named, read_small};
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Challenger, ClaimResult, Holder, LeaseClaim, LeaseSnapshot};
-use supervise_core::spec::SavePolicy;
+use supervise_core::spec::{RunSpec, SavePolicy};
 
 const BEAT: &str = "beat";
 /// Its length, so that it is overwritten completely.
@@ -49,12 +49,13 @@ pub(super) enum LeaseAttempt {
 
 /// Directory where the terms of a run are won: on the checkpoint root's own file system.
 #[must_use]
-pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
-    match (saves, root) {
-        (SavePolicy::InPlace(place), _) => place.store.join("lease"),
-        (SavePolicy::Steps, Some(root)) => root.join(OURS).join("lease"),
-        (SavePolicy::Steps, None) => run_dir.join("lease"),
-    }
+pub fn lease_dir(spec: Option<&RunSpec>, run_dir: &Utf8Path) -> Utf8PathBuf {
+    let store = spec.and_then(|spec| match (&spec.saves, &spec.root) {
+        (SavePolicy::InPlace(place), _) => Some(place.store.clone()),
+        (SavePolicy::Steps, Some(root)) => Some(store_dir(spec, root)),
+        (SavePolicy::Steps, None) => None,
+    });
+    store.unwrap_or_else(|| run_dir.to_owned()).join("lease")
 }
 
 /// The claim of this process.

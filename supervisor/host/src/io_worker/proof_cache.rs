@@ -83,12 +83,15 @@ impl TreeListener for ProofCache {
         }
         let other = self.other(fact);
         self.has_others |= other.is_some();
+        self.epoch += u64::from(is_top);
         let known = self.step(top);
         known.belongs(&fact.path, other);
         if is_top {
             known.is_a(fact.kind);
-            self.epoch += 1;
-            return;
+            // A step may be a file; a directory shows in its files.
+            if fact.kind != EntryKind::File {
+                return;
+            }
         }
         known.void(&fact.path);
         known.noted += 1;

@@ -5,7 +5,7 @@
 //! these states, and [`Cutter::end`] tells them apart by the number of ranks that saved what is at each path: nothing
 //! is deleted that is not known to be a copy.
 
-use super::edit::{OURS, inside, perform, put_aside};
+use super::edit::{StepRoot, inside, perform, put_aside};
 use super::proof_record::follow;
 use super::reshard::{self, NotCut};
 use super::scan::RootProver;
@@ -39,7 +39,14 @@ pub(super) fn perform_all(
         match edit {
             DiskEdit::Reshard(cut) => derived = Some(cutter.reshard(cut, go_on)?),
             DiskEdit::EndReshard(cut) => derived = cutter.end(cut)?,
-            plain => perform(cutter.root, std::slice::from_ref(plain), cutter.by, cutter.records)?,
+            plain => {
+                let place = StepRoot {
+                    root: cutter.root,
+                    store: cutter.store,
+                    steps: cutter.prover.tracked(),
+                };
+                perform(place, std::slice::from_ref(plain), cutter.by, cutter.records)?;
+            }
         }
     }
     Ok(derived)
@@ -56,6 +63,8 @@ pub(super) fn limits(memory: u64) -> InspectLimits {
 
 pub(super) struct Cutter<'a> {
     pub(super) root: &'a Utf8Path,
+    /// Directory of steps moved aside.
+    pub(super) store: &'a Utf8Path,
     pub(super) prover: &'a mut RootProver,
     /// Named in the note beside a step that is moved aside.
     pub(super) by: &'a str,
@@ -135,7 +144,7 @@ impl Cutter<'_> {
 
     fn places(&self, cut: &ReshardSpec) -> Result<(Utf8PathBuf, Utf8PathBuf), ActError> {
         inside(&cut.ckpt).map_err(|e| failed(cut, &e))?;
-        let stage = self.root.join(OURS).join("reshard").join(&cut.ckpt.0);
+        let stage = self.store.join("reshard").join(&cut.ckpt.0);
         Ok((self.root.join(&cut.ckpt.0), stage))
     }
 
@@ -176,7 +185,7 @@ impl Cutter<'_> {
         let note = json!({
             "from": cut.ckpt.0, "whole": true, "foreign": false, "why": why, "by": self.by, "ranks": cut.from,
         });
-        let to = put_aside(self.root, place, &cut.ckpt, false, &note, self.by)?;
+        let to = put_aside(self.store, place, &cut.ckpt, false, &note, self.by)?;
         if let Some(records) = self.records {
             follow(records, &cut.ckpt, &to);
         }

@@ -18,7 +18,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::ScanReport;
 use supervise_core::id::Step;
 use supervise_core::state::OwnStep;
-use supervise_trainers::{ExpectedLayout, TrainerAdapter};
+use supervise_trainers::{ExpectedLayout, StepTracker, TrainerAdapter};
 
 /// Steps that a quick scan always walks; older ones only if their own directory changed.
 const NEWEST: usize = 4;
@@ -98,6 +98,10 @@ impl RootProver {
     pub fn knowing(mut self, own: &BTreeMap<String, OwnStep>) -> Self {
         self.own.clone_from(own);
         self
+    }
+
+    pub(super) fn tracked(&self) -> &dyn StepTracker {
+        &*self.cache.steps
     }
 
     /// Bytes of files read by full proofs so far.

@@ -5,7 +5,7 @@
 
 use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{CopyRequest, keep};
-use super::edit::prune;
+use super::edit::{prune, store_dir};
 use super::generation_store::GenerationStore;
 use super::leftovers;
 use super::own_modules::name_own_modules;
@@ -34,7 +34,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_trainers::{adapter, expect};
+use supervise_trainers::{adapter_of, expect};
 
 /// The exit code of an I/O worker that cannot start a thread.
 pub const NO_THREAD: i32 = 69;
@@ -247,7 +247,7 @@ impl IoService {
                 self.prover = match &self.generations {
                     Some(store) => store.live_prover(),
                     None => spec.root.as_ref().map(|root| {
-                        RootProver::new(root, adapter(spec.trainer), &expect(&spec)).keeping_records(&spec.run_dir)
+                        RootProver::new(root, adapter_of(&spec), &expect(&spec)).keeping_records(&spec.run_dir)
                     }),
                 };
                 self.spec = Some(spec);
@@ -291,6 +291,7 @@ impl IoService {
             .and_then(|s| s.root.clone())
             .ok_or_else(|| internal("this run has no root"))?;
         let records = self.records();
+        let store = self.spec.as_ref().map(|s| store_dir(s, &root)).unwrap_or_default();
         let prover = self
             .prover
             .as_mut()
@@ -374,6 +375,7 @@ impl IoService {
                     let memory = self.spec.as_ref().map_or(0, |s| s.policy.proof.memory);
                     let mut cutter = Cutter {
                         root: &root,
+                        store: &store,
                         prover,
                         by: &by,
                         records: records.as_deref(),
@@ -389,8 +391,8 @@ impl IoService {
                 }
             },
             IoQuestion::Prune { steps } => match &self.generations {
-                Some(store) => store.prune(&steps, records.as_ref()),
-                None => prune(&root, &steps, records.as_deref()),
+                Some(generations) => generations.prune(&steps, records.as_ref()),
+                None => prune(&root, &store, &steps, records.as_deref()),
             }
             .map(|()| IoAnswer::Done),
             IoQuestion::Keep {
@@ -453,7 +455,7 @@ fn elsewhere(
 ) -> Option<CheckpointSummary> {
     let parent = path.parent()?;
     let name = CkptId(Utf8PathBuf::from(path.file_name()?));
-    let mut prover = RootProver::new(parent, adapter(spec.trainer), &expect(spec));
+    let mut prover = RootProver::new(parent, adapter_of(spec), &expect(spec));
     let report: ScanReport = prover.scan(depth, 0, working);
     let found = report.steps.into_iter().find(|c| c.id == name)?;
     let mut summary = match found.findings.first() {

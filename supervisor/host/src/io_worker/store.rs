@@ -103,11 +103,8 @@ fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
     judge(&mut out, &trust_here(&origin, run_dir));
-    let lease = match &out.spec {
-        Some(spec) => lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
-        // The lease of a root may be here, and the journal of its run elsewhere.
-        None => run_dir.join("lease"),
-    };
+    // Without a specification: the lease of a root may be here, and the journal of its run elsewhere.
+    let lease = lease_dir(out.spec.as_deref(), run_dir);
     out.holder = last_sign(&lease);
     Ok(out)
 }

@@ -6,7 +6,6 @@ use crate::prepare;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_core::id::{Ms, Term};
-use supervise_core::spec::SavePolicy;
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, RUN_DIR_NAME, lease_dir, own_claim};
 use supervise_trainers::verl::migrate::{MigrateRole, role_of};
 
@@ -124,7 +123,7 @@ impl MigrateLease {
         let broken = |e: IoWorkerError| CliError::environment(e.to_string());
         let mut io_worker = target::io_worker().map_err(broken)?;
         let ask = IoQuestion::TakeLease {
-            dir: lease_dir(Some(root), &SavePolicy::Steps, &run_dir),
+            dir: lease_dir(None, &run_dir),
             claim: Box::new(own_claim(Ms::secs(SILENT), Ms::secs(SILENT), Term(0))),
             identity: None,
         };

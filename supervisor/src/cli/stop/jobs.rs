@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::printer;
 use camino::Utf8PathBuf;
 use supervise_host::slurm::{self, SlurmQuery};
-use supervise_trainers::adapter;
+use supervise_trainers::adapter_of;
 use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
 
 pub(super) fn query(seen: &RunInfo) -> Option<SlurmQuery> {
@@ -17,7 +17,7 @@ pub(super) fn query(seen: &RunInfo) -> Option<SlurmQuery> {
             key: seen.key.clone(),
             run: seen.run.clone(),
         },
-        known: adapter(spec.trainer).jobs(&spec.saves)?,
+        known: adapter_of(spec).jobs(&spec.saves)?,
         // The run's own directory may hang, and is irrelevant to Slurm.
         cwd: Utf8PathBuf::from("/"),
         env,

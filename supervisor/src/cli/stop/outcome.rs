@@ -60,7 +60,7 @@ pub(in super::super) fn append(
         term,
         spec: Box::new(spec.clone()),
         registry: None,
-        lease_dir: lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
+        lease_dir: lease_dir(Some(spec), run_dir),
     };
     for ask in [begin, IoQuestion::Append { text, sync: true }] {
         io_worker.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;

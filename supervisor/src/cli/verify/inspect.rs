@@ -10,7 +10,8 @@ mod sets;
 mod single_checkpoint;
 mod steps;
 
-use crate::cli::{declared_files, exports};
+use crate::cli::exports;
+use crate::declared_files;
 use crate::error::CliError;
 use crate::printer::ByteMeter;
 use crate::render::verify::{FileView, PathView, TensorView};
@@ -28,6 +29,7 @@ use supervise_trainers::declared::Declaration;
 use supervise_trainers::{TrainerAdapter, registry};
 
 pub(in crate::cli) use declared::facts as declared_facts;
+pub(in crate::cli) use others::declared_at;
 
 /// Whose steps a directory holds, if the user said it.
 #[derive(Clone)]

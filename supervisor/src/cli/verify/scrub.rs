@@ -8,15 +8,14 @@ use crate::render::count;
 use crate::render::verify::{FileView, PathView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CkptId, Finding, Verdict};
-use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{RUN_DIR_NAME, ScrubResult, VERIFIED, scrub};
-use supervise_trainers::{ExpectedLayout, adapter, expect, registry};
+use supervise_trainers::{ExpectedLayout, TrainerAdapter, adapter_of, expect, registry};
 
 /// The files to reread, and their proof record.
 struct ScrubTarget {
     root: Utf8PathBuf,
     run_dir: Utf8PathBuf,
-    trainer: TrainerKind,
+    trainer: &'static dyn TrainerAdapter,
     expect: ExpectedLayout,
     step: Option<CkptId>,
 }
@@ -25,16 +24,10 @@ struct ScrubTarget {
 pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut ByteMeter) -> Result<PathView, CliError> {
     let mut place = place(name)?;
     place.expect.memory = memory.unwrap_or(place.expect.memory);
-    let found = scrub(
-        &place.root,
-        &place.run_dir,
-        adapter(place.trainer),
-        &place.expect,
-        &mut |read| {
-            meter.tell(read, None);
-            true
-        },
-    )
+    let found = scrub(&place.root, &place.run_dir, place.trainer, &place.expect, &mut |read| {
+        meter.tell(read, None);
+        true
+    })
     .map_err(|e| CliError::environment(format!("{}: {e}", place.root)))?;
     let wanted = |id: &CkptId| place.step.as_ref().is_none_or(|s| s == id);
     let mut view = PathView::new(name, "scrub", Verdict::Whole);
@@ -102,7 +95,7 @@ fn place(name: &Utf8Path) -> Result<ScrubTarget, CliError> {
                 .in_place()
                 .map_or_else(|| root.clone(), |l| l.store.join("protected")),
             run_dir: spec.run_dir.clone(),
-            trainer: spec.trainer,
+            trainer: adapter_of(spec),
             expect: expect(spec),
             step,
         });

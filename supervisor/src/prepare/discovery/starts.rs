@@ -4,16 +4,13 @@ use super::RunSources;
 use crate::control;
 use crate::error::CliError;
 use crate::path_access;
+use crate::prepare::earlier_run::peek;
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeSet;
-use std::time::Duration;
 use supervise_core::id::Ms;
 use supervise_core::spec::script::{self, LearnedCall};
-use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, LoadedRun, RegisteredRun};
-
-/// How long a file system may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+use supervise_host::io_worker::RegisteredRun;
 
 /// Earlier starts of the same command in the same directory, newest first.
 pub(in crate::prepare) fn starts(c: &RunSources) -> Vec<RegisteredRun> {
@@ -60,7 +57,7 @@ pub(super) fn living(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
 
 /// The call of the last start. Hidden values were stored as `***`, so words with one are left out.
 pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
-    let mut learnt = peek(start)?.spec.and_then(|s| s.learnt)?;
+    let mut learnt = peek(&start.run_dir)?.spec.and_then(|s| s.learnt)?;
     let is_hidden = |word: &String| word.split_once('=').is_some_and(|(_, value)| value.contains("***"));
     learnt.command.retain(|word| !is_hidden(word));
     learnt.env.retain(|_, value| !value.contains("***"));
@@ -68,18 +65,6 @@ pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
 }
 
 pub(in crate::prepare) fn longest_step(start: &RegisteredRun) -> Option<Ms> {
-    let took = peek(start)?.state.attempt?.training.longest_step;
+    let took = peek(&start.run_dir)?.state.attempt?.training.longest_step;
     (took > Ms(0)).then_some(took)
-}
-
-fn peek(start: &RegisteredRun) -> Option<Box<LoadedRun>> {
-    let ask = IoQuestion::Peek {
-        run_dir: start.run_dir.clone(),
-    };
-    let mut io_worker = IoClient::start(&std::env::current_exe().ok()?).ok()?;
-    match io_worker.ask(ask, PATIENCE) {
-        // A directory that another user wrote could name any command.
-        Ok(IoAnswer::Loaded(loaded)) => Some(loaded).filter(|l| l.distrust.is_none()),
-        _ => None,
-    }
 }

@@ -9,9 +9,10 @@ use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{SavePolicy, TrainerKind};
 use supervise_host::io_worker::RUN_DIR_NAME;
-use supervise_trainers::TrainerAdapter;
+use supervise_trainers::declared::presets;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::adapters;
+use supervise_trainers::{TrainerAdapter, adapter};
 
 /// Longest owner file of a run directory, in bytes.
 const OWNER_LIMIT: u64 = 1 << 20;
@@ -64,15 +65,24 @@ fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &
 /// The identities of a run with this root, one for each possible trainer.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
-    let kinds = adapters().filter(|a| a.has_steps()).map(TrainerAdapter::kind);
+    let built_in = adapters().filter(|a| a.has_steps()).map(TrainerAdapter::kind);
+    let kinds = built_in.chain(presets().iter().map(|d| d.kind()));
     kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
 }
 
 /// Directory of generations, with all links resolved as in the root's own path.
-pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
+/// For a root that holds steps: the directory outside of it, if the trainer bears none of ours in it.
+pub(super) fn store(out: &mut ReadOutput, root: Option<&Utf8Path>) -> Result<Option<Utf8PathBuf>, CliError> {
+    let trainer = adapter(out.kind);
+    let outside = root
+        .filter(|_| trainer.is_declared())
+        .and_then(|root| trainer.store_of(root));
     let SavePolicy::InPlace(place) = &mut out.saves else {
-        return Ok(None);
+        return Ok(outside);
     };
+    if let (true, Some(root)) = (place.store.as_str().is_empty(), root) {
+        place.store = outside.unwrap_or_else(|| root.join(RUN_DIR_NAME));
+    }
     place.store = canonical("directory for copies", &place.store)?;
     Ok(Some(place.store.clone()))
 }

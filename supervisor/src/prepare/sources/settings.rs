@@ -2,11 +2,12 @@
 
 use super::files;
 use super::trust::{FileTrust, named_files};
+use crate::declared_files;
 use crate::error::CliError;
 use crate::prepare::request::PrepareRequest;
 use crate::render::one_line;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::settings::{SettingSources, Settings, UserRule, edit_distance, is_setting};
+use supervise_config::settings::{AUTO, SettingSources, Settings, UserRule, edit_distance, is_setting};
 use supervise_config::{
     ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind as ConfigErrorKind, MapKey, redact_word,
 };
@@ -16,7 +17,6 @@ use supervise_core::id::WorkerId;
 use supervise_core::policy::{is_class, is_known};
 use supervise_core::rulebook::failure_line;
 use supervise_core::rulebook::taxonomy::{FailureClass, rows};
-use supervise_trainers::declared::presets;
 use supervise_trainers::registry::FRAMEWORKS;
 
 const MACHINE: &str = "/etc/supervise/config.yaml";
@@ -165,19 +165,13 @@ pub(super) fn load(
         block: block.filter(|b| !b.is_null()),
         env: environment(),
         flags,
-        trainers: &FRAMEWORKS,
+        // The settings themselves may name the file that declares the trainer.
+        trainers: &[],
     };
-    let settings = Settings::load(&sources).map_err(|errors| {
-        let of_trainer = |e: &ConfigError| e.key.as_ref().is_some_and(|key| key.rsplit('.').next() == Some("trainer"));
-        let error = CliError::of_config(&errors);
-        match errors.iter().any(of_trainer) {
-            true => error.hint(format!(
-                "{} are known to `supervise verify` only: with supervisor.trainer=plain their commands are restarted as they are",
-                names_of_presets()
-            )),
-            false => error,
-        }
-    })?;
+    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
+    if settings.trainer_file.is_none() && !is_framework(&settings.trainer) && settings.trainer != AUTO {
+        check_trainer(&settings.trainer, sources)?;
+    }
     if let Some(class) = settings.policy.keys().find(|class| !is_known(class)) {
         return Err(no_such_class("policy", class, &settings));
     }
@@ -185,9 +179,31 @@ pub(super) fn load(
     Ok(settings)
 }
 
-fn names_of_presets() -> String {
-    let names: Vec<&str> = presets().iter().map(|preset| preset.name()).collect();
-    names.join(", ")
+/// Returns true if the setting `trainer` names a built-in framework.
+pub(super) fn is_framework(trainer: &str) -> bool {
+    FRAMEWORKS.contains(&trainer)
+}
+
+/// Refuses a trainer that is neither built in nor declared.
+fn check_trainer(trainer: &str, sources: SettingSources) -> Result<(), CliError> {
+    if declared_files::of_name(trainer)?.is_some() {
+        return Ok(());
+    }
+    if let Some(e) = declared_files::of_user().mistakes() {
+        return Err(e.hint(format!("none of the files that load declares `{trainer}`")));
+    }
+    let declared = declared_files::names().into_iter();
+    let known: Vec<&'static str> = FRAMEWORKS
+        .into_iter()
+        .chain(declared.map(|name| &*Box::leak(name.into_boxed_str())))
+        .collect();
+    let sources = SettingSources {
+        trainers: Vec::leak(known),
+        ..sources
+    };
+    Settings::load(&sources)
+        .map(drop)
+        .map_err(|e| CliError::of_config(&e).hint("supervisor.trainer_file names the file that declares a trainer"))
 }
 
 /// Reads a settings file that was not named, if it exists and is trusted.

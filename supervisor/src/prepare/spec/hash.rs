@@ -44,6 +44,9 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
     for (name, value) in &d.sources.settings.env {
         text.push_str(&format!("{name}={value}\0"));
     }
+    if let Some(found) = &d.sources.declared {
+        text.push_str(&format!("declared {}\0", found.declaration.digest()));
+    }
     // Trusting a global answers a question that ended the run, so the next start is not the same again.
     let proof = &d.sources.settings.proof;
     for name in &proof.trust_globals {

@@ -8,6 +8,10 @@ use supervise_core::id::Step;
 
 /// Paths inside such a checkpoint.
 pub trait InPlaceLayout: Sync + fmt::Debug {
+    /// The only file of a checkpoint, directly in its directory; `None`: it consists of directories.
+    fn file(&self) -> Option<&'static str> {
+        None
+    }
     /// Directory of the run's own state: read first, so put in place last.
     fn info(&self) -> &'static str;
     /// Directory of an engine's state, below the engine's name.

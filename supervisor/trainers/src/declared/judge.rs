@@ -37,6 +37,8 @@ pub(super) struct DeclaredStepInput<'a> {
     pub(super) siblings: Vec<SiblingParts>,
     pub(super) pointer: &'a TrackerState,
     pub(super) expect: &'a ExpectedLayout,
+    /// What no step holds is known of the run, and no loss of this step.
+    pub(super) in_run: bool,
     pub(super) depth: Depth,
     /// By path inside the step.
     pub(super) reports: &'a BTreeMap<&'a str, &'a FileReport>,
@@ -104,7 +106,11 @@ pub(super) fn judge(case: &DeclaredStepInput<'_>) -> JudgedStep {
     });
     let proven = depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min());
     summary.proven = proven.filter(|_| summary.verdict == Verdict::Whole);
-    summary.resume = resume(&parts);
+    // A trainer that overwrites its checkpoint saves a step again where it resumes: one step is one save.
+    if matches!(case.of.steps.names, StepNames::InPlace(_)) && summary.proven.is_some() {
+        summary.save = Some(summary.step.to_string());
+    }
+    summary.resume = resume(&parts, case.in_run);
     let facts = case.reports.values().filter_map(|r| r.facts.torch.as_ref());
     summary.unfamiliar = crate::kit::not_trusted(case.expect, facts);
     findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
@@ -125,7 +131,7 @@ fn verdict(findings: &[Finding]) -> Verdict {
 }
 
 fn not_a_step(case: &DeclaredStepInput<'_>) -> Option<Finding> {
-    let is_file = matches!(case.of.steps.names, StepNames::InPlace(_));
+    let is_file = matches!(&case.of.steps.names, StepNames::InPlace(file) if case.ckpt.0 == *file);
     let wanted = if is_file { EntryKind::File } else { EntryKind::Dir };
     match case.entry.kind() {
         kind if kind == wanted || kind == EntryKind::Gone => {}
@@ -166,8 +172,9 @@ fn world(part: &FoundPart<'_>) -> Option<u32> {
 }
 
 /// What a resume from here does not bring back: parts that are not there although they could be, and what is never saved.
-fn resume(parts: &[FoundPart<'_>]) -> Resumability {
-    let mut lost: BTreeSet<StateKind> = parts.iter().flat_map(|p| p.part.never_saved.iter().copied()).collect();
+fn resume(parts: &[FoundPart<'_>], in_run: bool) -> Resumability {
+    let never = parts.iter().filter(|_| !in_run);
+    let mut lost: BTreeSet<StateKind> = never.flat_map(|p| p.part.never_saved.iter().copied()).collect();
     let gone = parts.iter().filter(|p| !p.is_there() && !p.optional);
     lost.extend(gone.flat_map(|p| p.part.lost.iter().copied()));
     match lost.is_empty() {
@@ -314,7 +321,8 @@ impl DeclaredPartCheck<'_> {
             let detail = format!("the file is {}", report.verdict);
             found.push(Finding::error("file_not_whole", report.verdict, detail));
         }
-        if let Some(torch) = &report.facts.torch {
+        // Of a torn file, nothing is known that it lacks.
+        if let Some(torch) = report.facts.torch.as_ref().filter(|_| report.verdict == Verdict::Whole) {
             found.extend(self.step_differs(part, torch));
             for held in part.part.holds.iter().filter(|held| !held.optional) {
                 if !torch.keys.contains(&held.name) && torch.names_all_keys() {

@@ -1,6 +1,7 @@
 //! A declaration in words, for people who check one.
 
 use super::Declaration;
+use super::launch::ResumePoint;
 use super::schema::{DeclaredFiles, PartNeed, StepNames};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -87,28 +88,13 @@ impl Declaration {
         }
     }
 
-    /// The words that a resume from a step adds to the command.
+    /// The words that a resume from a step adds to the command, and the variable it sets.
     #[must_use]
     pub fn resume_words(&self, root: &str, dir: &str, step: u64) -> Vec<String> {
-        let path = format!("{root}/{dir}");
-        let step = step.to_string();
-        let fill = |word: &String| {
-            let mut out = String::new();
-            let mut rest = word.as_str();
-            // What was filled in is not looked at again: a directory may have braces in its name.
-            while let Some((before, after)) = rest.split_once('{') {
-                let (inside, left) = after.split_once('}').unwrap_or((after, ""));
-                out.push_str(before);
-                out.push_str(match inside {
-                    "root" => root,
-                    "step" => &step,
-                    _ => &path,
-                });
-                rest = left;
-            }
-            out + rest
-        };
-        self.resume.at.iter().chain(&self.resume.script).map(fill).collect()
+        let at = ResumePoint { root, dir, step };
+        let script = self.resume.script.iter();
+        let script = script.map(|(name, value)| format!("env:{name}={}", at.fill(value)));
+        self.resume.at.iter().map(|word| at.fill(word)).chain(script).collect()
     }
 
     /// The words that a fresh start adds to the command.

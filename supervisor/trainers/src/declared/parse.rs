@@ -5,7 +5,8 @@ use super::compile::{pattern, regex};
 use super::lines;
 use super::part;
 use super::pattern::NamePattern;
-use super::schema::{DeclaredCommand, DeclaredSteps, FinishMark, PartNeed, StepNames};
+use super::schema::{DeclaredCommand, DeclaredSteps, FinishMark, PartNeed, StepNames, WordStyle};
+use super::settings::settings;
 use super::source::{DeclarationProblem, LARGEST, Problems, SpannedValue, TableReader};
 use super::start::{resume, tracker};
 use supervise_core::spec::TrainerKind;
@@ -45,7 +46,7 @@ pub(super) fn parse(text: &str, taken: &[String]) -> Result<Declaration, Vec<Dec
     top.later(&["extends", "without"], &mut p);
     let trainer = trainer(&mut top, taken, &mut p);
     let command = command(&mut top, &mut p);
-    settings(&mut top, &mut p);
+    let settings = settings(&mut top, &mut p);
     let steps = steps(&mut top, &mut p);
     let in_place = steps.as_ref().is_some_and(|s| matches!(s.names, StepNames::InPlace(_)));
     let parts = part::parts(&mut top, in_place, &mut p);
@@ -61,9 +62,7 @@ pub(super) fn parse(text: &str, taken: &[String]) -> Result<Declaration, Vec<Dec
     let (finish, spare) = finish(&mut top, tracker.is_some(), &mut p);
     let resume = resume(&mut top, &mut p);
     let rules = lines::lines(&mut top, &mut p);
-    let mut told = top.table("told", &mut p);
-    told.choice("resumed_by", &[("first_step", ())], &mut p);
-    told.end(&mut p);
+    top.renamed("told", "confirmed_by = \"first_step\" in [resume]", &mut p);
     top.end(&mut p);
     match (trainer, steps) {
         (Some(trainer), Some(steps)) if p.is_empty() => Ok(Declaration {
@@ -73,6 +72,7 @@ pub(super) fn parse(text: &str, taken: &[String]) -> Result<Declaration, Vec<Dec
             package: trainer.package,
             read: trainer.read,
             command,
+            settings,
             steps,
             parts,
             finish,
@@ -147,9 +147,8 @@ fn command(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> DeclaredComma
         }
     }
     let needs = t.texts("needs", p).unwrap_or_default();
-    let styles = ["flags", "flags_dotted", "flags_equal", "pairs", "none"].map(|s| (s, ()));
-    t.choice("style", &styles, p);
-    t.text("config", p);
+    let style = t.choice("style", &STYLES, p).unwrap_or_default();
+    let config = t.text("config", p);
     t.end(p);
     DeclaredCommand {
         any: any
@@ -157,44 +156,18 @@ fn command(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> DeclaredComma
             .map(|words| words.value.split_whitespace().map(str::to_owned).collect())
             .collect(),
         needs: needs.into_iter().map(|n| n.value).collect(),
+        style,
+        config: config.map(|c| c.value),
     }
 }
 
-/// The keys of a run's settings: checked here, read when a run is started.
-fn settings(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) {
-    let mut t = top.table("settings", p);
-    for key in ["root", "every", "last", "keep", "keep_every", "world"] {
-        for mut entry in t.tables(key, p) {
-            let said = [
-                entry.text("key", p).is_some(),
-                entry.texts("join", p).is_some(),
-                entry.text("env", p).is_some(),
-            ];
-            let said = said.into_iter().any(|s| s) || entry.text("from", p).is_some();
-            entry.text("then", p);
-            entry.integer("add", p);
-            entry.skip("default");
-            if !said {
-                entry.wrong(p, entry.at, "key", "missing", "name a key, or use join, env or from");
-            }
-            entry.end(p);
-        }
-    }
-    for key in ["must", "refuse"] {
-        for mut entry in t.tables(key, p) {
-            let word = if key == "must" { "is" } else { "when" };
-            for needed in ["key", word, "why"] {
-                if entry.text(needed, p).is_none() {
-                    entry.wrong(p, entry.at, needed, "missing", "say which value is meant, and why");
-                }
-            }
-            entry.end(p);
-        }
-    }
-    t.texts("same_as_root", p);
-    t.choice("store", &[("outside", ())], p);
-    t.end(p);
-}
+const STYLES: [(&str, WordStyle); 5] = [
+    ("flags", WordStyle::Flags),
+    ("flags_dotted", WordStyle::Flags),
+    ("flags_equal", WordStyle::FlagsEqual),
+    ("pairs", WordStyle::Pairs),
+    ("none", WordStyle::None),
+];
 
 fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<DeclaredSteps> {
     let mut t = top.table("steps", p);
@@ -207,7 +180,19 @@ fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<Declared
         );
         return None;
     }
-    t.later(&["file", "root_role", "swapped", "step0", "step_is", "keep_copies"], p);
+    t.later(
+        &[
+            "file",
+            "root_role",
+            "swapped",
+            "step0",
+            "step_is",
+            "keep_copies",
+            "others",
+            "links",
+        ],
+        p,
+    );
     let dirs = t.texts("dir", p);
     let in_place = t.text("in_place", p);
     let names = match (dirs, in_place) {
@@ -242,8 +227,8 @@ fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<Declared
             StepNames::Dirs(Vec::new())
         }
     };
-    let picks = ["tracker", "highest", "given"].map(|pick| (pick, ()));
-    t.choice("pick", &picks, p);
+    let picks = ["tracker", "highest", "given"].map(|pick| (pick, pick == "given"));
+    let is_given = t.choice("pick", &picks, p).unwrap_or(false);
     let mut foreign = t.table("foreign", p);
     let starts = foreign.text("starts", p);
     let has = foreign.text("has", p).and_then(|has| regex(&foreign, "has", &has, p));
@@ -266,14 +251,15 @@ fn steps(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<Declared
     let unfinished = t
         .text("unfinished", p)
         .and_then(|name| pattern(&t, "unfinished", &name, &["step"], p));
-    t.texts("others", p);
-    t.texts("links", p);
-    t.text("told_by", p);
+    let recognized_by = t.text("recognized_by", p).map(|name| name.value);
+    t.renamed("told_by", "recognized_by", p);
     t.end(p);
     Some(DeclaredSteps {
         names,
         foreign_start: starts.map(|s| s.value),
         foreign_has: has,
+        is_given,
+        recognized_by,
         unfinished,
     })
 }

@@ -22,6 +22,16 @@ const LOST: [(&str, StateKind); 8] = [
     ("parallel", StateKind::Parallel),
 ];
 
+/// The state that a word names.
+pub(super) fn lost_kind(word: &str) -> Option<StateKind> {
+    LOST.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind)
+}
+
+/// All such words, as text.
+pub(super) fn lost_words() -> String {
+    LOST.map(|(name, _)| name).join(", ")
+}
+
 pub(super) fn parts(top: &mut TableReader<'_, '_>, in_place: bool, p: &mut Problems<'_>) -> Vec<DeclaredPart> {
     let tables = top.tables("part", p);
     if tables.is_empty() {
@@ -281,18 +291,15 @@ fn formats(t: &mut TableReader<'_, '_>, files: Option<&DeclaredFiles>, p: &mut P
 fn kinds(t: &mut TableReader<'_, '_>, key: &'static str, p: &mut Problems<'_>) -> Vec<StateKind> {
     let mut out = Vec::new();
     for word in t.texts(key, p).unwrap_or_default() {
-        match LOST.iter().find(|(name, _)| *name == word.value) {
-            Some((_, kind)) => out.push(*kind),
-            None => {
-                let words: Vec<&str> = LOST.iter().map(|(name, _)| *name).collect();
-                t.wrong(
-                    p,
-                    word.at,
-                    key,
-                    format!("`{}` is not known", word.value),
-                    format!("use {}", words.join(", ")),
-                );
-            }
+        match lost_kind(&word.value) {
+            Some(kind) => out.push(kind),
+            None => t.wrong(
+                p,
+                word.at,
+                key,
+                format!("`{}` is not known", word.value),
+                format!("use {}", lost_words()),
+            ),
         }
     }
     out

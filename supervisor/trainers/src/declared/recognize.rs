@@ -27,7 +27,13 @@ fn fit(declaration: &Arc<Declaration>, facts: &[FileFact]) -> Option<DeclaredMat
         tracker.note(fact);
     }
     let steps = tracker.steps();
-    let whole = steps.iter().find(|(ckpt, _)| tracker.has_needed(ckpt));
+    let has_mark = |dir: &str| {
+        let mark = declaration.steps.recognized_by.as_ref();
+        mark.is_none_or(|mark| facts.iter().any(|f| f.path == format!("{dir}/{mark}")))
+    };
+    let whole = steps
+        .iter()
+        .find(|(ckpt, _)| tracker.has_needed(ckpt) && has_mark(ckpt.0.as_str()));
     let is_there = |name: &str| facts.iter().any(|f| f.path == name && f.kind == EntryKind::File);
     let file = declaration
         .tracker

@@ -3,6 +3,7 @@
 use super::pattern::NamePattern;
 use regex::Regex;
 use supervise_core::checkpoint::StateKind;
+use supervise_core::event::scan::RuleKind;
 
 #[derive(Debug)]
 pub(super) enum StepNames {
@@ -17,6 +18,10 @@ pub(super) struct DeclaredSteps {
     /// Names that the trainer takes for steps.
     pub(super) foreign_start: Option<String>,
     pub(super) foreign_has: Option<Regex>,
+    /// A file of a step that other trainers' steps do not have.
+    pub(super) recognized_by: Option<String>,
+    /// The trainer takes the step that its command names, and none by itself.
+    pub(super) is_given: bool,
     /// A name that a step has until its save ends.
     pub(super) unfinished: Option<NamePattern>,
 }
@@ -172,7 +177,65 @@ pub(super) struct DeclaredResume {
     pub(super) at: Vec<String>,
     pub(super) fresh: Vec<String>,
     pub(super) strip: Vec<String>,
-    pub(super) script: Option<String>,
+    /// Taken out for a fresh start; with `=VALUE` only if the command says that value.
+    pub(super) strip_fresh: Vec<String>,
+    /// Words with which a resume is not complete.
+    pub(super) guard: Vec<String>,
+    /// Name and value of a variable.
+    pub(super) script: Option<(String, String)>,
+    /// The first training record after a resume from N is N+1.
+    pub(super) first_step_confirms: bool,
+}
+
+/// How a command takes settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum WordStyle {
+    /// `--key value`, `--key=value`.
+    #[default]
+    Flags,
+    /// `--key=value` only.
+    FlagsEqual,
+    /// `key=value`.
+    Pairs,
+    None,
+}
+
+/// A place where a setting may be said.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct SettingSource {
+    /// Keys whose values are joined as parts of a path; usually one.
+    pub(super) keys: Vec<String>,
+    /// Values for keys that are not said; empty: there is none.
+    pub(super) defaults: Vec<String>,
+    /// Appended to the path.
+    pub(super) then: Option<String>,
+    /// A variable of the environment, instead of keys.
+    pub(super) env: Option<String>,
+    /// Added to the number.
+    pub(super) add: i64,
+}
+
+/// A setting that decides whether the run may start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SettingRule {
+    pub(super) key: String,
+    pub(super) values: Vec<String>,
+    pub(super) why: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DeclaredSettings {
+    pub(super) root: Vec<SettingSource>,
+    pub(super) every: Vec<SettingSource>,
+    pub(super) last: Vec<SettingSource>,
+    pub(super) keep: Vec<SettingSource>,
+    pub(super) world: Vec<SettingSource>,
+    pub(super) same_as_root: Vec<String>,
+    /// Refused unless the setting is one of these.
+    pub(super) must: Vec<SettingRule>,
+    /// Refused if the setting is one of these.
+    pub(super) refuse: Vec<SettingRule>,
+    pub(super) store_outside: bool,
 }
 
 /// What a line of output means.
@@ -180,6 +243,7 @@ pub(super) struct DeclaredResume {
 pub(super) struct DeclaredLine {
     pub(super) means: String,
     pub(super) has_step: bool,
+    pub(super) kind: RuleKind,
 }
 
 /// A line's patterns.
@@ -195,4 +259,7 @@ pub(super) struct DeclaredCommand {
     /// Words of the command in order, one list for each way to start the trainer; `*` matches within a word.
     pub(super) any: Vec<Vec<String>>,
     pub(super) needs: Vec<String>,
+    pub(super) style: WordStyle,
+    /// The flag that names the trainer's YAML.
+    pub(super) config: Option<String>,
 }

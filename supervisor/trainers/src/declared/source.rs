@@ -89,6 +89,8 @@ pub(super) struct TableReader<'t, 'i> {
     /// `[steps]` or `[[part]] model`, for messages.
     pub(super) name: String,
     asked: BTreeSet<&'static str>,
+    /// Keys of earlier versions, which were refused.
+    retired: BTreeSet<&'static str>,
 }
 
 impl<'t, 'i> TableReader<'t, 'i> {
@@ -98,6 +100,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
             at,
             name: name.into(),
             asked: BTreeSet::new(),
+            retired: BTreeSet::new(),
         }
     }
 
@@ -108,6 +111,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
             at: 0,
             name: name.to_owned(),
             asked: BTreeSet::new(),
+            retired: BTreeSet::new(),
         }
     }
 
@@ -195,15 +199,6 @@ impl<'t, 'i> TableReader<'t, 'i> {
         Some(placed(value.span(), number?))
     }
 
-    pub(super) fn flag(&mut self, key: &'static str, p: &mut Problems<'_>) -> bool {
-        let Some(value) = self.value(key) else { return false };
-        let flag = value.get_ref().as_bool();
-        if flag.is_none() {
-            self.expected(p, value, key, "true or false");
-        }
-        flag.unwrap_or(false)
-    }
-
     /// One of several words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, of: &[(&str, T)], p: &mut Problems<'_>) -> Option<T> {
         let text = self.text(key, p)?;
@@ -221,9 +216,40 @@ impl<'t, 'i> TableReader<'t, 'i> {
         found.map(|(_, value)| *value)
     }
 
-    /// Accepts a key of any type.
-    pub(super) fn skip(&mut self, key: &'static str) {
-        self.asked.insert(key);
+    /// A value, or a list of values, as the text that a command would say.
+    pub(super) fn values(&mut self, key: &'static str, p: &mut Problems<'_>) -> Vec<String> {
+        let Some(value) = self.value(key) else {
+            return Vec::new();
+        };
+        let list: Vec<&Spanned<DeValue<'_>>> = match value.get_ref().as_array() {
+            Some(list) => list.iter().collect(),
+            None => vec![value],
+        };
+        let mut out = Vec::new();
+        for entry in list.into_iter().take(ENTRIES) {
+            match entry.get_ref() {
+                DeValue::String(text) => out.push(text.to_string()),
+                DeValue::Integer(number) => out.push(number.as_str().to_owned()),
+                DeValue::Boolean(is) => out.push(is.to_string()),
+                _ => self.expected(p, entry, key, "a text, a number, true or false"),
+            }
+        }
+        out
+    }
+
+    /// Refuses a key that has a new name.
+    pub(super) fn renamed(&mut self, old: &'static str, new: &str, p: &mut Problems<'_>) {
+        if let Some(value) = self.value(old) {
+            self.wrong(
+                p,
+                value.span().start,
+                old,
+                "this key has a new name",
+                format!("write {new}"),
+            );
+            self.retired.insert(old);
+        }
+        self.asked.remove(old);
     }
 
     pub(super) fn table(&mut self, key: &'static str, p: &mut Problems<'_>) -> TableReader<'t, 'i> {
@@ -286,7 +312,7 @@ impl<'t, 'i> TableReader<'t, 'i> {
         let known: Vec<&str> = self.asked.iter().copied().collect();
         for key in self.table.into_iter().flat_map(DeTable::keys) {
             let word = key.get_ref().as_ref();
-            if !self.asked.contains(word) {
+            if !self.asked.contains(word) && !self.retired.contains(word) {
                 let near = nearest(word, &known);
                 let fix = near.map_or_else(
                     || format!("use {}", known.join(", ")),

@@ -102,8 +102,9 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
     let at = words(&mut t, "at", p);
     let fresh = words(&mut t, "fresh", p);
     let strip = words(&mut t, "strip", p);
-    words(&mut t, "strip_fresh", p);
-    words(&mut t, "guard", p);
+    let strip_fresh = words(&mut t, "strip_fresh", p);
+    let guard = words(&mut t, "guard", p);
+    let confirmed = t.choice("confirmed_by", &[("first_step", ())], p);
     let script = t.text("script", p);
     if let Some(script) = &script {
         placeholders(&t, "script", script, p);
@@ -121,13 +122,20 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
         t.choice(key, &[("newer", ()), ("all", ())], p);
     }
     t.choice("tracker", &[("write", ())], p);
-    t.flag("outside", p);
+    t.renamed("outside", "store = \"outside\" in [settings]", p);
     t.end(p);
+    let variable = |text: &str| {
+        let (name, value) = text.strip_prefix("env:")?.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
     DeclaredResume {
         at,
         fresh,
         strip,
-        script: script.map(|s| s.value),
+        strip_fresh,
+        guard,
+        script: script.and_then(|s| variable(&s.value)),
+        first_step_confirms: confirmed.is_some(),
     }
 }
 

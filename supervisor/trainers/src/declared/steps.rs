@@ -3,7 +3,7 @@
 use super::Declaration;
 use super::entry::{self, DeclaredStepDir};
 use super::judge::{self, DeclaredStepInput, SiblingParts};
-use super::pattern::{KnownValues, Placeholder};
+use super::pattern::{KnownValues, NameNumbers, Placeholder};
 use super::schema::StepNames;
 use crate::adapter::{ExpectedLayout, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
+use supervise_core::checkpoint::kind::is_kept;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
@@ -28,6 +29,8 @@ pub struct DeclaredStepTracker {
     /// Other names in the root that mean something to the trainer.
     odd: BTreeMap<String, OddName>,
     pointer: TrackerState,
+    /// What a run expects; `None`: the files are judged as they are.
+    expect: Option<ExpectedLayout>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,18 +46,31 @@ impl DeclaredStepTracker {
             steps: BTreeMap::new(),
             odd: BTreeMap::new(),
             pointer: TrackerState::Unused,
+            expect: None,
+        }
+    }
+
+    pub(super) fn in_run(of: Arc<Declaration>, expect: ExpectedLayout) -> Self {
+        Self {
+            expect: Some(expect),
+            ..Self::new(of)
         }
     }
 
     /// The step that an entry of the root is by its name; 0 if only its content says it.
     fn step_of(&self, name: &str) -> Option<u64> {
         match &self.of.steps.names {
-            StepNames::InPlace(file) => (name == file).then_some(0),
+            StepNames::InPlace(file) => (name == file).then_some(0).or_else(|| kept_step(name)),
             StepNames::Dirs(dirs) => dirs.iter().find_map(|dir| {
                 let numbers = dir.find(name, KnownValues::default())?;
                 numbers.get(&Placeholder::Step).copied()
             }),
         }
+    }
+
+    /// Returns true if the step of this name is a file itself.
+    fn is_file(&self, name: &str) -> bool {
+        matches!(&self.of.steps.names, StepNames::InPlace(file) if file == name)
     }
 
     fn odd_name(&self, name: &str) -> Option<OddName> {
@@ -157,7 +173,12 @@ impl StepTracker for DeclaredStepTracker {
             }
             return;
         };
-        let is_file = matches!(self.of.steps.names, StepNames::InPlace(_));
+        let is_file = self.is_file(name);
+        // A copy of the only file is in a directory of its own.
+        let rest = match (&self.of.steps.names, rest) {
+            (StepNames::InPlace(file), Some(rest)) if rest == file => Some(""),
+            (_, rest) => rest,
+        };
         match (rest, fact.kind) {
             (None, EntryKind::Gone) => {
                 self.steps.remove(name);
@@ -205,11 +226,11 @@ impl StepTracker for DeclaredStepTracker {
         let parts = entry::find(&self.of, entry);
         let needs = parts.iter().flat_map(entry::FoundPart::needs);
         let needs = needs.filter(|need| seen.insert(need.path.clone()));
-        let is_file = matches!(self.of.steps.names, StepNames::InPlace(_));
         needs
-            .map(|need| match is_file {
-                true => RequiredFile::new(ckpt.0.clone(), need.kind),
-                false => need.under(&ckpt.0),
+            .map(|need| match &self.of.steps.names {
+                StepNames::InPlace(file) if ckpt.0.as_str() == file => RequiredFile::new(ckpt.0.clone(), need.kind),
+                StepNames::InPlace(file) => RequiredFile::new(ckpt.0.join(file), need.kind),
+                StepNames::Dirs(_) => need.under(&ckpt.0),
             })
             .collect()
     }
@@ -224,9 +245,10 @@ impl StepTracker for DeclaredStepTracker {
             entry,
             siblings: self.siblings(ckpt.0.as_str()),
             pointer: &self.pointer,
-            expect: &ExpectedLayout::default(),
+            expect: self.expect.as_ref().unwrap_or(&ExpectedLayout::default()),
+            in_run: self.expect.is_some(),
             depth,
-            reports: &inside(ckpt, reports),
+            reports: &self.inside(ckpt, reports),
         });
         if let Some(entry) = self.steps.get_mut(ckpt.0.as_str()) {
             entry.step = judged.summary.step.0;
@@ -282,6 +304,16 @@ impl StepTracker for DeclaredStepTracker {
         self.pointer.clone()
     }
 
+    fn tracker_text(&self, step: Step) -> String {
+        let numbers = NameNumbers::from([(Placeholder::Step, step.0)]);
+        let text = self.of.tracker.as_ref().map(|t| t.text.fill(&numbers, ""));
+        text.unwrap_or_else(|| step.to_string())
+    }
+
+    fn takes_name(&self, name: &str) -> bool {
+        self.step_of(name).is_some() || self.odd_name(name) == Some(OddName::Foreign)
+    }
+
     fn rests_on_tracker(&self, _ckpt: &CkptId) -> bool {
         self.of.finish == super::FinishMark::Tracker
     }
@@ -310,6 +342,23 @@ impl DeclaredStepTracker {
         }
     }
 
+    /// Reports by path inside the step; the only file has an empty path.
+    fn inside<'a>(
+        &self,
+        ckpt: &CkptId,
+        reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+    ) -> BTreeMap<&'a str, &'a FileReport> {
+        let relative = |path: &'a Utf8Path| {
+            let path = path.strip_prefix(&ckpt.0).ok()?.as_str();
+            let is_it = matches!(&self.of.steps.names, StepNames::InPlace(file) if file == path);
+            Some(if is_it { "" } else { path })
+        };
+        reports
+            .iter()
+            .filter_map(|(path, report)| Some((relative(path)?, report)))
+            .collect()
+    }
+
     fn pointer_remark(&self) -> Option<String> {
         let tracker = self.of.tracker.as_ref().filter(|_| !self.steps.is_empty())?;
         let (what, then) = match &self.pointer {
@@ -326,11 +375,9 @@ impl DeclaredStepTracker {
     }
 }
 
-/// Reports by path inside the step.
-fn inside<'a>(ckpt: &CkptId, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> BTreeMap<&'a str, &'a FileReport> {
-    let relative = |path: &'a Utf8Path| path.strip_prefix(&ckpt.0).ok().map(Utf8Path::as_str);
-    reports
-        .iter()
-        .filter_map(|(path, report)| Some((relative(path)?, report)))
-        .collect()
+/// The step of a copy of the only checkpoint, by its name.
+fn kept_step(name: &str) -> Option<u64> {
+    let ckpt = CkptId(name.into());
+    let number = name.split_once('.').filter(|_| is_kept(&ckpt))?.0;
+    number.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()
 }

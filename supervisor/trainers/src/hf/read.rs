@@ -10,7 +10,7 @@ use super::ranks::{self, LaunchFacts};
 use super::saving::Saving;
 use crate::adapter::AdapterPayload;
 use crate::command;
-use crate::kit::MetricsTool;
+use crate::kit::{MetricsTool, home_path};
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use supervise_config::{ConfigError, ConfigNode, ConfigValue, ErrorKind};
@@ -183,15 +183,8 @@ fn output_dir(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<Option<
     let Some(text) = said.text(call::OUTPUT_DIR).or_else(default) else {
         return Ok(None);
     };
-    let Some(rest) = text.strip_prefix('~') else {
-        return Ok(Some(input.cwd.join(text)));
-    };
-    let home = (input.env)("HOME").filter(|home| !home.is_empty());
-    match home.filter(|_| rest.is_empty() || rest.starts_with('/')) {
-        Some(home) => {
-            let dir = format!("{}{rest}", home.trim_end_matches('/'));
-            Ok(Some(input.cwd.join(if dir.is_empty() { "/" } else { &dir })))
-        }
+    match home_path(input.cwd, input.env, text) {
+        Some(path) => Ok(Some(path)),
         None => Err(refused(
             call::OUTPUT_DIR,
             format!("the home directory that {text} begins with is not known"),

@@ -204,6 +204,7 @@ impl Case {
             run_dir: Utf8PathBuf::from("/share/supervise/ann/exp/t0"),
             config_file: Some(self.file.into()),
             command: out.command,
+            declared: None,
             learnt: None,
             cwd: "/data".into(),
             env: BTreeMap::new(),

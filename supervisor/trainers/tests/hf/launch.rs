@@ -114,6 +114,7 @@ fn spec(out: ReadOutput) -> RunSpec {
         run_dir: "/data/out/.supervise".into(),
         config_file: Some("/conf/x.yaml".into()),
         command: out.command,
+        declared: None,
         learnt: None,
         cwd: "/data".into(),
         env: BTreeMap::new(),

@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &str)] = &[
     // An adapter's trait names types of the shared parts, which ask adapters.
     (
         "supervisor/trainers/src/",
-        "adapter areal hf kit own_loop plain read registry rehearsal script_call verl",
+        "adapter areal declared hf kit own_loop plain read registry rehearsal script_call verl",
     ),
     // A case of judgement holds the step and its neighbours.
     (

@@ -24,6 +24,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         name: None,
         trainer,
         trainer_version: Some("0.9.1".to_owned()),
+        declared: None,
         learnt: None,
         config_hash: 0,
         root: (trainer != supervise_trainers::plain::PLAIN).then(|| "/ckpt/it's ${a}".into()),

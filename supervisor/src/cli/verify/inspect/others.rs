@@ -1,7 +1,7 @@
 //! Checkpoints that no built-in trainer wrote: judged by a declaration that fits, else recognized by their names.
 
 use super::{StepJudge, VerifyOptions, declared};
-use crate::cli::declared_files;
+use crate::declared_files;
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
@@ -61,6 +61,45 @@ pub(super) fn claim(
     }
     view.remarks.extend(broken);
     Ok(view)
+}
+
+/// The declared trainer that a checkpoint root of no known run belongs to: by its tracker file, or if no built-in trainer
+/// names steps like these.
+pub(in crate::cli) fn declared_at(root: &Utf8Path) -> Option<Arc<Declaration>> {
+    let user = declared_files::of_user();
+    let all: Vec<&Arc<Declaration>> = user.read.iter().map(|(_, d)| d).chain(presets()).collect();
+    let has_tracker = |d: &&&Arc<Declaration>| {
+        let file = d.tracker().tracker_file();
+        !file.is_empty() && root.join(file).is_file()
+    };
+    let tracked: Vec<&Arc<Declaration>> = all.iter().filter(has_tracker).copied().collect();
+    let mut entries = root.read_dir_utf8().into_iter().flatten().flatten();
+    let among = match entries.any(|e| registry::of_step_name(e.file_name()).is_some()) {
+        true => tracked,
+        false => all,
+    };
+    if among.is_empty() {
+        return None;
+    }
+    let mut facts = Vec::new();
+    let _ = walk(root, Utf8Path::new(""), &mut facts);
+    let own = user
+        .read
+        .iter()
+        .map(|(_, d)| d)
+        .filter(|d| among.iter().any(|a| Arc::ptr_eq(a, d)));
+    let found = recognize(own, &facts);
+    let found = match found.is_empty() {
+        true => recognize(
+            presets().iter().filter(|d| among.iter().any(|a| Arc::ptr_eq(a, d))),
+            &facts,
+        ),
+        false => found,
+    };
+    match found.as_slice() {
+        [one] => Some(Arc::clone(&one.declaration)),
+        _ => None,
+    }
 }
 
 /// The tracker file of another trainer beside steps that a built-in trainer knows.

@@ -17,13 +17,34 @@ const FILES: usize = 100;
 
 /// Declarations of the user, and what is wrong with those that do not load.
 #[derive(Debug, Default)]
-pub(super) struct UserDeclarations {
-    pub(super) read: Vec<(Utf8PathBuf, Arc<Declaration>)>,
-    pub(super) broken: Vec<(Utf8PathBuf, CliError)>,
+pub(crate) struct UserDeclarations {
+    pub(crate) read: Vec<(Utf8PathBuf, Arc<Declaration>)>,
+    pub(crate) broken: Vec<(Utf8PathBuf, CliError)>,
+}
+
+impl UserDeclarations {
+    /// All mistakes in files that do not load, as one error; `None`: all load.
+    pub(crate) fn mistakes(&self) -> Option<CliError> {
+        let (first, others) = self.broken.split_first()?;
+        let (_, e) = first;
+        let more = others.iter().flat_map(|(_, e)| {
+            let own = std::iter::once(e.message.clone());
+            own.chain(e.lines.iter().cloned())
+        });
+        let lines = e.lines.iter().cloned().chain(more);
+        Some(CliError::config(e.message.clone()).with_lines(lines.collect::<Vec<_>>()))
+    }
+}
+
+/// A declaration, and its file unless it is built in.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundDeclaration {
+    pub(crate) file: Option<Utf8PathBuf>,
+    pub(crate) declaration: Arc<Declaration>,
 }
 
 /// Reads the declarations in the user's directories. A file that another user could have written does not load.
-pub(super) fn of_user() -> UserDeclarations {
+pub(crate) fn of_user() -> UserDeclarations {
     let mut out = UserDeclarations::default();
     for path in dirs().iter().flat_map(|dir| files(dir)) {
         match load(&path, false) {
@@ -57,13 +78,12 @@ fn files(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
 }
 
 /// Reads a file that the user named.
-pub(super) fn read(path: &Utf8Path) -> Result<Arc<Declaration>, CliError> {
+pub(crate) fn read(path: &Utf8Path) -> Result<Arc<Declaration>, CliError> {
     load(path, true)
 }
 
 fn load(path: &Utf8Path, is_named: bool) -> Result<Arc<Declaration>, CliError> {
-    // The I/O worker need not run in this directory.
-    let place = camino::absolute_utf8(path).unwrap_or_else(|_| path.to_owned());
+    let place = absolute(path);
     let (text, exact, trust) = path_access::read_judged(&place, LARGEST as u64 + 1).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => CliError::usage(format!("{path}: there is no such file")),
         _ => CliError::environment(format!("{path}: it cannot be read: {e}")),
@@ -88,28 +108,45 @@ fn load(path: &Utf8Path, is_named: bool) -> Result<Arc<Declaration>, CliError> {
 }
 
 /// The declaration that a word names: a file, a user's own, or a preset.
-pub(super) fn named(word: &str) -> Result<Option<Arc<Declaration>>, CliError> {
+pub(crate) fn named(word: &str) -> Result<Option<Arc<Declaration>>, CliError> {
     if word.contains('/') || word.ends_with(".toml") {
         return read(Utf8Path::new(word)).map(Some);
     }
+    Ok(of_name(word)?.map(|found| found.declaration))
+}
+
+/// The declaration of this name: a user's own, or a preset.
+pub(crate) fn of_name(name: &str) -> Result<Option<FoundDeclaration>, CliError> {
     let user = of_user();
-    let own: Vec<_> = user.read.iter().filter(|(_, d)| d.name() == word).collect();
+    let own: Vec<_> = user.read.iter().filter(|(_, d)| d.name() == name).collect();
     if let [(a, _), (b, _), ..] = own.as_slice() {
-        return Err(CliError::config(format!("`{word}` is declared in {a} and in {b}"))
+        return Err(CliError::config(format!("`{name}` is declared in {a} and in {b}"))
             .hint("give one of them another name, or name the file"));
     }
-    if let Some((_, declaration)) = own.first() {
-        return Ok(Some(Arc::clone(declaration)));
+    if let Some((file, declaration)) = own.first() {
+        return Ok(Some(FoundDeclaration {
+            file: Some(absolute(file)),
+            declaration: Arc::clone(declaration),
+        }));
     }
     // A file that is named after the trainer and does not load is not passed over.
-    if let Some((_, e)) = user.broken.into_iter().find(|(path, _)| path.file_stem() == Some(word)) {
+    if let Some((_, e)) = user.broken.into_iter().find(|(path, _)| path.file_stem() == Some(name)) {
         return Err(e);
     }
-    Ok(presets().iter().find(|d| d.name() == word).cloned())
+    let preset = presets().iter().find(|d| d.name() == name);
+    Ok(preset.map(|declaration| FoundDeclaration {
+        file: None,
+        declaration: Arc::clone(declaration),
+    }))
+}
+
+/// The I/O worker need not run in this directory.
+pub(crate) fn absolute(path: &Utf8Path) -> Utf8PathBuf {
+    camino::absolute_utf8(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The names of all declarations, the user's first.
-pub(super) fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     let user = of_user().read.into_iter().map(|(_, d)| d.name().to_owned());
     let mut out: Vec<String> = user.chain(presets().iter().map(|d| d.name().to_owned())).collect();
     let mut seen = BTreeSet::new();
