@@ -28,7 +28,7 @@ scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery 
 # What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
 if [ -n "${FULL:-}$only" ]; then
   scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang standby reshard merge_formats verl_releases rehearsal hf_programs launch_script
-    queue_damage merge asked same_class torch_failures migrate zero json_differential areal_alone)
+    queue_damage merge asked declared same_class torch_failures migrate zero json_differential areal_alone)
 fi
 
 own_loop() { "$python" "$here/own_loop.py" "$programs"; }
