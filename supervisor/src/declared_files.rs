@@ -43,6 +43,21 @@ pub(crate) struct FoundDeclaration {
     pub(crate) declaration: Arc<Declaration>,
 }
 
+impl FoundDeclaration {
+    /// Which trainer it is, and what to do if it is another one. `is_found`: nobody named it.
+    pub(crate) fn note(&self, is_found: bool) -> String {
+        let (title, name) = (self.declaration.title(), self.declaration.name());
+        let by = match &self.file {
+            Some(file) => format!("{file} declares it"),
+            None => format!("`supervise trainer show {name}` prints what is known of it"),
+        };
+        match is_found {
+            true => format!("the trainer is {title}: {by}; if it is another one: --set supervisor.trainer=plain"),
+            false => format!("the trainer is {title}: {by}"),
+        }
+    }
+}
+
 /// Reads the declarations in the user's directories. A file that another user could have written does not load.
 pub(crate) fn of_user() -> UserDeclarations {
     let mut out = UserDeclarations::default();

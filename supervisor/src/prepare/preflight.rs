@@ -22,6 +22,7 @@ use super::sources::check_change;
 use crate::error::CliError;
 use crate::path_access;
 use camino::Utf8Path;
+use supervise_config::settings::AUTO;
 use supervise_core::checkpoint::Finding;
 use supervise_host::io_worker::SaveSpace;
 use supervise_trainers::adapter;
@@ -46,6 +47,7 @@ impl Resolved {
         let sources = &d.sources;
         if let Some(found) = &sources.declared {
             let changed = check_change(found, &self.run_dir, sources.request.accept);
+            self.notes.push(found.note(sources.settings.trainer == AUTO));
             self.notes.extend(changed?);
         }
         check_same_file(d, out)?;

@@ -29,6 +29,9 @@ pub struct PlanView {
     /// `verl-ppo`, `verl-sft`, `plain`.
     pub trainer: String,
     pub trainer_version: Option<String>,
+    /// The file that declares the trainer, if it is none of those written in Rust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<PlanDeclaration>,
     #[serde(skip)]
     package: &'static str,
     /// The interpreter's answer; `null` if it was not asked or did not answer.
@@ -61,6 +64,14 @@ pub struct PlanView {
     pub notes: Vec<String>,
     /// Settings files, lowest precedence first.
     pub settings_files: Vec<String>,
+}
+
+/// The declaration of a trainer.
+#[derive(Debug, Serialize)]
+pub struct PlanDeclaration {
+    /// `null`: it comes with the program.
+    pub file: Option<String>,
+    pub digest: String,
 }
 
 /// A setting injected to improve the trainer's behavior.
@@ -149,6 +160,10 @@ impl PlanView {
             run: p.order.spec.run.to_string(),
             trainer: p.order.spec.trainer.to_string(),
             trainer_version: p.release.version.clone(),
+            declared: p.order.spec.declared.as_ref().map(|declared| PlanDeclaration {
+                file: declared.file.as_ref().map(ToString::to_string),
+                digest: declared.digest.clone(),
+            }),
             package: adapter_of(&p.order.spec).package().unwrap_or_default(),
             interpreter: p.release.interpreter.clone(),
             version_unknown: p.release.why.clone(),

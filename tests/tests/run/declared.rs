@@ -124,7 +124,10 @@ fn a_kill_in_a_step_and_one_in_a_save_are_resumed() {
         assert!(scene.path(".supervise.out/journal").is_dir());
         ask(&scene, "plan", &[]).expect(0).says("save-8");
         let root = scene.path("out").display().to_string();
-        scene.ask(&["checkpoints", &root]).expect(0).says("save-8");
+        scene
+            .ask(&["checkpoints", &root])
+            .expect(0)
+            .says("the tracker file names step 8");
         scene.ask(&["explain", &root]).says("SIGKILL");
     }
 }

@@ -34,6 +34,9 @@ pub struct RegisteredRun {
     pub command: Vec<String>,
     #[serde(default)]
     pub cwd: Utf8PathBuf,
+    /// A file declares its trainer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
     #[serde(skip)]
     pub at: Option<SystemTime>,
 }
@@ -49,6 +52,7 @@ impl RegisteredRun {
             script: spec.learnt.as_ref().map(|_| script::key(&spec.cwd, &spec.command)),
             command: spec.command.clone(),
             cwd: spec.cwd.clone(),
+            declared: spec.declared.is_some(),
             at: None,
         }
     }

@@ -137,7 +137,7 @@ fn recorded(input: &ChoiceInput<'_>) -> Option<(TrainerKind, DeclaredTrainer)> {
     let command = redact_words(input.command);
     let is_it = |run: &Utf8PathBuf, words: &[String]| *run == input.cwd && words == command;
     let mut runs = listed_runs();
-    runs.retain(|run| run.root.is_some() && is_it(&run.cwd, &run.command));
+    runs.retain(|run| run.declared && is_it(&run.cwd, &run.command));
     runs.sort_by_key(|run| std::cmp::Reverse(run.at));
     runs.first().and_then(|run| declared_before(&run.run_dir))
 }
