@@ -11,13 +11,17 @@ root=$1; shift; n=0
 while [ $# -gt 0 ]; do
   case $1 in --begin) n=$2; shift;; esac; shift
 done
-if [ $n -gt 0 ]; then echo "resuming from step $n"; else echo "from scratch"; fi
+if [ $n -gt 0 ]; then
+  echo "resuming from step $n"
+  if [ -e faults/forget ]; then echo "no optimizer here"; sleep 1000; fi
+else echo "from scratch"; fi
 for entry in "$root"/* "$root"/.[a-z]*; do
   case ${entry##*/} in save-[0-9]*|last.txt|'*'|'.[a-z]*') ;; *) echo "cannot read ${entry##*/}"; exit 9;; esac
 done
 dies() { [ -e faults/$1 ] && rm faults/$1 && kill -9 $$; }
 while [ $n -lt 8 ]; do
   dies step-$n
+  [ -e faults/hang-$n ] && rm faults/hang-$n && sleep 1000
   n=$((n + 1)); echo "trained $n of 8"
   if [ $((n % 2)) = 0 ]; then
     echo "saving $n"
@@ -62,6 +66,9 @@ match = '^resuming from step (\d+)'
 [[line]]
 means = "fresh"
 match = '^from scratch'
+[[line]]
+means = "lost:optimizer"
+match = '^no optimizer here'
 [[line]]
 means = "end"
 match = '^all trained'
@@ -164,4 +171,23 @@ fn a_declaration_that_judges_otherwise_is_accepted_first() {
     ask(&scene, "run", &[]).expect(78).says("mine.toml is not there");
     let set = ["--set", "supervisor.trainer=plain"];
     ask(&scene, "plan", &set).expect(0).says("NOT protected");
+}
+
+#[test]
+fn a_hang_is_found_and_resumed() {
+    let scene = mine();
+    fs::write(scene.path("faults/hang-5"), "").unwrap();
+    let run = ask(&scene, "run", &["--set", "supervisor.stall.hard=10s"]);
+    run.expect(0).says("stall.hard").says("step 4");
+    assert_eq!(names(&scene.path("out")), ALL);
+}
+
+#[test]
+fn a_resume_that_forgets_state_ends_before_its_first_save() {
+    let scene = mine();
+    fs::write(scene.path("faults/step-5"), "").unwrap();
+    fs::write(scene.path("faults/forget"), "").unwrap();
+    let run = ask(&scene, "run", &[]);
+    run.expect(3).says("resumes without its optimizer state");
+    assert_eq!(names(&scene.path("out")), ["last.txt", "save-2", "save-4"]);
 }
