@@ -235,6 +235,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("scaler_missing", "the loss scale is not there, and other steps have it"),
     ("schedule_missing", "the learning-rate schedule is not there"),
     ("set_not_whole", "files that belong together are not whole"),
+    (
+        "setting_unsaid",
+        "a setting that a resume needs stands neither in the command nor in its YAML",
+    ),
     ("shard_size", "a shard is far smaller than those of the other ranks"),
     (
         "shards_do_not_tile",

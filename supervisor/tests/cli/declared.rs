@@ -270,9 +270,11 @@ fn a_plan_resumes_a_declared_trainer() {
         &["trainer.resume_mode=from_path", &path, "trainer.max_ckpts_to_keep=5"],
     );
     plan(&world, &["supervisor.trainer=skyrl"], &["true", &key]).tells(0, &["trainer.resume_mode=from_path", &path]);
-    // A required setting is asked for before a GPU is used.
+    // A required setting is refused before a GPU is used, and doubted if it may be said elsewhere.
     let command = ["true", "-m", "torchtitan.train"];
-    plan(&world, &[], &command).refuses(78, &["--checkpoint.enable", "nothing is saved"]);
+    plan(&world, &[], &command).tells(0, &["--checkpoint.enable", "nothing is saved"]);
+    let off = ["true", "-m", "torchtitan.train", "--checkpoint.enable=false"];
+    plan(&world, &[], &off).refuses(78, &["--checkpoint.enable", "nothing is saved"]);
     plan(&world, &["supervisor.trainer=skyr"], &command).refuses(78, &["plain, skyrl", "trainer_file"]);
 }
 

@@ -120,6 +120,15 @@ fn part(mut t: TableReader<'_, '_>, in_place: bool, p: &mut Problems<'_>) -> Opt
     let never_saved = kinds(&mut t, "never_saved", p);
     let (holds, as_sibling) = holds(&mut t, &formats, p);
     let step_key = step_key(&mut t, &formats, p);
+    if in_place && step_key.is_none() {
+        t.wrong(
+            p,
+            t.at,
+            "step",
+            "missing: a file that every save overwrites has to hold its step",
+            "name the number at its top: step = \"torch:iter_num\"",
+        );
+    }
     let imports = imports(&mut t, p);
     t.end(p);
     Some(DeclaredPart {

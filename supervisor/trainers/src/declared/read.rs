@@ -22,6 +22,7 @@ struct SettingReader<'a> {
     input: &'a ReadInput<'a>,
     tree: Option<ConfigTree>,
     problems: Vec<ConfigError>,
+    findings: Vec<Finding>,
 }
 
 pub(super) fn read(of: &Declaration, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
@@ -30,6 +31,7 @@ pub(super) fn read(of: &Declaration, input: &ReadInput<'_>) -> Result<ReadOutput
         input,
         tree: None,
         problems: Vec::new(),
+        findings: Vec::new(),
     };
     reader.tree = reader.config();
     let mut out = ReadOutput::blank(of.kind);
@@ -78,6 +80,7 @@ pub(super) fn read(of: &Declaration, input: &ReadInput<'_>) -> Result<ReadOutput
     out.has_tail = true;
     out.may_end_early = of.rules.iter().any(|rule| rule.line.means == "end");
     out.findings = findings(of, input);
+    out.findings.append(&mut reader.findings);
     out.findings.extend(reader.elsewhere(out.root.as_deref()));
     out.recovery = input.recovery && !of.is_watched_only();
     match reader.problems.is_empty() {
@@ -235,11 +238,21 @@ impl SettingReader<'_> {
     fn rules(&mut self) {
         let is_one = |rule: &SettingRule, value: &str| rule.values.iter().any(|v| v.eq_ignore_ascii_case(value));
         for rule in &self.of.settings.must {
-            let said = self.said(&rule.key);
-            if !said.as_deref().is_some_and(|value| is_one(rule, value)) {
-                let found = said.map_or_else(|| "it is not set".to_owned(), |value| format!("it is {value}"));
-                let what = format!("it has to be {}, and {found}: {}", rule.values.join(" or "), rule.why);
-                self.refuse(&rule.key, what, "set it, or run it without resuming: --no-recovery");
+            let wanted = rule.values.join(" or ");
+            match self.said(&rule.key) {
+                Some(value) if is_one(rule, &value) => {}
+                Some(value) => {
+                    let what = format!("it is {value}, and has to be {wanted}: {}", rule.why);
+                    self.refuse(&rule.key, what, "change it, or run it without resuming: --no-recovery");
+                }
+                // It may be set where nothing is read here.
+                None => self.findings.push(Finding::warning(
+                    "setting_unsaid",
+                    format!(
+                        "{}: neither the command nor its YAML says {wanted}: {}",
+                        rule.key, rule.why
+                    ),
+                )),
             }
         }
         for rule in &self.of.settings.refuse {

@@ -70,6 +70,13 @@ fn each_mistake_has_its_line_its_key_and_a_way_out() {
             "confirmed_by",
         ),
         (
+            "dir = \"step_{step}\"\n[[part]]\nname = \"model\"\nfiles = \"model_{rank}.pt\"",
+            "in_place = \"ckpt.pt\"\n[[part]]\nname = \"model\"\nfiles = \".\"",
+            6,
+            "[[part]] model step",
+            "torch:iter_num",
+        ),
+        (
             "[finish]",
             "[resume]\noutside = true\n[finish]",
             11,
