@@ -167,7 +167,7 @@ def _line(step: int, total: Optional[int], metrics: Mapping[str, Any]) -> str:
             continue
         try:
             word = f"{key}={float(value)!r}"
-        except (TypeError, ValueError):
+        except Exception:  # a value may raise anything
             _reporter.warn("report", f"{key} is no number")
             continue
         length += len(word) + 1

@@ -94,7 +94,11 @@ pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
     doubtful
         .map(|f| {
             let mut told = f.clone();
-            told.file = Some(f.file.as_ref().map_or_else(|| ckpt.0.clone(), |file| ckpt.0.join(file)));
+            told.file = Some(
+                f.file
+                    .as_ref()
+                    .map_or_else(|| ckpt.0.clone(), |file| ckpt.path_of(file)),
+            );
             told
         })
         .collect()

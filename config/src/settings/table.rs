@@ -196,9 +196,9 @@ settings! {
     struct Stall {
         /// Until the first output.
         startup: Duration = "30m";
-        /// Between steps: this many times the 99.9th percentile of the run's own steps,
+        /// The limit between steps is this many times the 99.9th percentile of the run's own steps.
         factor: f64 = 3.0;
-        /// but never less than this. Then the processes decide: they are idle, they spin, or one is stopped.
+        /// The limit between steps is at least this. After it, the processes decide: they are idle, they spin, or one is stopped.
         minimum: Duration = "10m";
         /// A save whose files do not grow.
         save: Duration = "30m";

@@ -116,6 +116,10 @@ fn look(file: &FileReader<'_>, limits: &InspectLimits, out: &mut InspectedFile) 
             out.facts.parallel = megatron::parallel(&text, limits);
             out.read_all = true;
         }
+        FileKind::AnyJson => {
+            json::any(&json::bytes(file, limits)?, limits)?;
+            out.read_all = true;
+        }
         FileKind::ModelConfig => {
             out.facts.parallel = megatron::parallel(&json::model_config(file, limits)?, limits);
             out.read_all = true;

@@ -65,6 +65,14 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], limits: &InspectLimits) ->
     T::deserialize(value(text, limits)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
 }
 
+/// Checks that the text is one JSON value.
+pub(crate) fn any(text: &[u8], limits: &InspectLimits) -> Result<(), Box<Finding>> {
+    utf8(text, limits)?;
+    python::keys(text, room(text.len(), limits))
+        .map(drop)
+        .map_err(|fault| Box::new(broken(text, fault, limits)))
+}
+
 /// Checks that the text is one JSON object; returns it with its top-level keys only.
 pub(crate) fn object(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, Box<Finding>> {
     utf8(text, limits)?;

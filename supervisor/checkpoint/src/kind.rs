@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 pub enum FileKind {
     /// A file that `torch.save` wrote.
     TorchZip,
+    /// A JSON object.
     Json,
+    /// Any JSON text, of a program that nothing is known of.
+    AnyJson,
     /// A model's configuration: `config.json`, and Megatron's `transformer_config.json`.
     ModelConfig,
     /// Any other configuration that is saved with weights.

@@ -8,7 +8,7 @@ pub mod kind;
 pub mod reshard;
 
 use crate::id::{AttemptNo, Step, WallMs};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -300,6 +300,17 @@ impl PartialStep {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CkptId(pub Utf8PathBuf);
+
+impl CkptId {
+    /// A file of the checkpoint, relative to the root. A checkpoint that is a single file has one, with an empty path.
+    #[must_use]
+    pub fn path_of(&self, inside: impl AsRef<Utf8Path>) -> Utf8PathBuf {
+        match inside.as_ref().as_str() {
+            "" => self.0.clone(),
+            inside => self.0.join(inside),
+        }
+    }
+}
 
 impl fmt::Display for CkptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

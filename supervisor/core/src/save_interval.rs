@@ -113,6 +113,8 @@ pub struct SaveLimits {
     pub room: Option<SaveRoom>,
     /// The interval must be a multiple of this; 0 and 1: of anything.
     pub multiple_of: u64,
+    /// The planned steps: a longer interval would never save.
+    pub last: Option<u64>,
     /// The interval of today; `None`: it never saves between, or that is not known.
     pub now: Option<u64>,
 }
@@ -211,6 +213,9 @@ pub fn choose(seen: &SaveMeasurements, limits: &SaveLimits) -> SaveInterval {
     }
     let multiple = limits.multiple_of.max(1);
     every = (every / multiple * multiple).max(multiple);
+    if let Some(last) = limits.last.filter(|last| *last > 0) {
+        every = every.min(last);
+    }
     let accepted = |every: u64| limits.max_loss.is_none_or(|most| seen.most_lost(every) <= most + 1e-9);
     if let Some(now) = limits
         .now

@@ -72,6 +72,7 @@ pub(super) fn advice(
         max_loss: max_loss.map(|d| d.as_secs_f64()),
         room: room(state, &spec),
         multiple_of: 1,
+        last: last_step(state, &spec).map(|step| step.0),
         now: save_interval(state, &spec),
     };
     let name = run_name(spec.name.as_deref(), spec.root.as_deref(), &spec.command);

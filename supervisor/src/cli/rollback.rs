@@ -180,7 +180,7 @@ fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> Cl
     let whole: Vec<String> = steps.map(|step| step.to_string()).collect();
     let hint = match whole.is_empty() {
         true => "no other step is whole: put a whole copy of a step in its place, or start at step 0 with `supervise run --fresh`".to_owned(),
-        false => format!("whole are: {}", whole.join(", ")),
+        false => format!("these steps are whole: {}", whole.join(", ")),
     };
     let error = match scan.steps.iter().find(|c| c.step == to) {
         None => CliError::usage(format!("there is no step {to} in {}", place.root)),

@@ -98,7 +98,12 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
         ))
         .hint(NAMES));
     }
-    directory(&absolute(path)?, name)
+    let found = directory(&absolute(path)?, name);
+    // A directory may have the name of a run, and be none.
+    match by_name(name).filter(|_| found.is_err()) {
+        Some(Ok(listed)) => known(look(&listed.run, Some(&listed.run_dir)), name),
+        _ => found,
+    }
 }
 
 pub(super) fn of_prepared(spec: &RunSpec) -> Result<RunInfo, CliError> {

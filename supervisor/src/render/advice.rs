@@ -57,6 +57,6 @@ fn no_proof(s: &RunState, run: &str) -> String {
     }
     let steps = steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     format!(
-        "`supervise checkpoints {run}` shows every step, whole are {steps}; then run with --from N, --fresh or --again; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
+        "`supervise checkpoints {run}` lists every step; these are whole: {steps}. Then run with --from N, --fresh or --again; or use `supervise rollback {run} --to N` or `supervise resume {run}` and start it as before"
     )
 }

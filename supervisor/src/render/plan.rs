@@ -133,7 +133,7 @@ impl SavesView {
                 "at {step} a step, the longest one seen, a crash costs up to {cost}"
             ));
         }
-        if let Some(n) = self.proposed_every {
+        if let Some(n) = self.proposed_every.filter(|_| !self.every_key.is_empty()) {
             out.push(format!("{}={n} would keep that below ten minutes", self.every_key));
         }
         out

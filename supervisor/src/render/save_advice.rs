@@ -42,7 +42,7 @@ pub struct SaveAdvice {
     /// Whether `--max-loss` is kept.
     pub kept: Option<bool>,
     pub measured: Option<MeasuredView>,
-    /// GPU hours a month that the best interval saves.
+    /// GPU hours a month that the best interval saves; `null` before ten minutes of training.
     pub saves_gpu_hours: Option<f64>,
     /// What else would help, in GPU hours a month.
     pub halves: Option<HalvesView>,
@@ -79,7 +79,7 @@ pub struct MeasuredView {
     pub devices: u32,
 }
 
-/// GPU hours a month that half of each would save.
+/// GPU hours a month that halving each would save.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct HalvesView {
     /// The time until a failure is noticed.
@@ -135,6 +135,7 @@ impl SaveAdvice {
         ledger: &TimeLedger,
     ) -> Self {
         let month = f64::from(settings.devices.max(1)) * HOURS_A_MONTH;
+        let is_long = seen.is_some_and(|m| ms(m.trained) >= ENOUGH);
         let best = seen.map(|m| choose(&m, limits));
         let option = |every: Option<u64>| seen.zip(every).map(|(m, every)| SaveOption::of(&m, every));
         let (now, wanted) = (option(limits.now), option(best.map(|b| b.every)));
@@ -156,8 +157,14 @@ impl SaveAdvice {
                 mean_time_between_failures_ms: ms(m.mean_time_between_failures()),
                 devices: settings.devices,
             }),
-            saves_gpu_hours: now.zip(wanted).map(|(now, then)| month * (now.cost() - then.cost())),
-            halves: seen.zip(best).map(|(m, best)| halves(&m, &best, limits, ledger, month)),
+            saves_gpu_hours: now
+                .zip(wanted)
+                .filter(|_| is_long)
+                .map(|(now, then)| month * (now.cost() - then.cost())),
+            halves: seen
+                .zip(best)
+                .filter(|_| is_long)
+                .map(|(m, best)| halves(&m, &best, limits, ledger, month)),
             setting: settings.name,
             keeper: settings.kept_at_resume.then_some(settings.trainer),
             max_loss: limits.max_loss.map(ms),
@@ -170,7 +177,7 @@ impl SaveAdvice {
         let name = shown(&self.name);
         let (Some(best), Some(reason), Some(m)) = (&self.best, self.reason, &self.measured) else {
             return format!(
-                "{name}: no advice yet: the run must have printed a few steps, and a save that its output announces\n"
+                "{name}: no advice: it takes a few steps, and a save that the output announces (verl, AReaL, Hugging Face; a plain command or a loop of your own announces none)\n"
             );
         };
         let every = every(best.every);
@@ -225,7 +232,7 @@ impl SaveAdvice {
             );
         }
         row("at risk", self.at_risk(best));
-        if let Some(halves) = self.halves.filter(|_| long) {
+        if let Some(halves) = self.halves {
             out.push_str(&halves.text());
         }
         out
@@ -283,9 +290,9 @@ fn why(reason: IntervalReason) -> &'static str {
 impl HalvesView {
     fn text(&self) -> String {
         let rows = [
-            ("the time to notice a failure", self.noticing),
-            ("the time to restart", self.restarting),
-            ("the time for which a save stops the training", self.stall),
+            ("time to notice a failure", self.noticing),
+            ("time to restart", self.restarting),
+            ("time for which a save stops the training", self.stall),
         ];
         let worth: Vec<String> = rows
             .iter()
@@ -294,7 +301,10 @@ impl HalvesView {
             .collect();
         match worth.is_empty() {
             true => String::new(),
-            false => format!("Half of this would save so many GPU hours a month:\n{}", worth.concat()),
+            false => format!(
+                "Halving one of these would save, in GPU hours a month:\n{}",
+                worth.concat()
+            ),
         }
     }
 }

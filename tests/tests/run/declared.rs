@@ -132,7 +132,7 @@ fn a_kill_in_a_step_and_one_in_a_save_are_resumed() {
         ask(&scene, "plan", &[]).expect(0).says("save-8");
         let root = scene.path("out").display().to_string();
         scene
-            .ask(&["checkpoints", &root])
+            .ask(&["checkpoints", &root, "-v"])
             .expect(0)
             .says("the tracker file names step 8");
         scene.ask(&["explain", &root]).says("SIGKILL");

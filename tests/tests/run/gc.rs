@@ -66,7 +66,7 @@ fn whole_steps_go_only_where_another_is_in_their_place() {
         fs::rename(scene.step(step), hidden.join(step.to_string())).unwrap();
     }
     let view = gc(&scene, &["--all", "--yes"]);
-    assert!(view["kept"].as_str().unwrap().contains("last good state"));
+    assert!(view["kept"].as_str().unwrap().contains("last good one"));
     assert_eq!(scene.aside(), kept);
     for step in [2, 4] {
         fs::rename(hidden.join(step.to_string()), scene.step(step)).unwrap();

@@ -269,6 +269,7 @@ impl Deciding<'_> {
                     "all {last} planned steps were done; the newest that is saved is {}",
                     newest.step
                 ),
+                None if at >= last => format!("all {last} planned steps were done, and none was saved whole"),
                 _ => format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does"),
             }
         })

@@ -45,8 +45,7 @@ impl Deciding<'_> {
         if lost < IN_A_ROW || !self.follows_weights() || self.s.live().is_none_or(known) {
             return;
         }
-        let text =
-            format!("the loss is no finite number for {lost} records in a row: the numbers in {ckpt} are looked at");
+        let text = format!("the loss has not been finite for {lost} records in a row: checking the numbers in {ckpt}");
         let reason = Reason::new(NoticeKind::NotFiniteInARow.code(), text.clone());
         self.notice(NoticeKind::NotFiniteInARow, text, reason);
         self.ask(WorldQuery::Finite { ckpt });
@@ -103,7 +102,7 @@ impl Deciding<'_> {
             return;
         };
         let found = match is_lost {
-            true => format!("the loss is no finite number, and {newest} holds such numbers as well"),
+            true => format!("the loss is not finite, and neither are numbers in {newest}"),
             false => format!(
                 "the weights in the last {} steps, up to {newest}, are not finite",
                 odd.len()

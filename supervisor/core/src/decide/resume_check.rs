@@ -120,8 +120,8 @@ impl Deciding<'_> {
         });
         self.notice(what, text, reason.clone());
         let every = save_interval(&self.s, self.spec);
-        let is_behind =
-            what == NoticeKind::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
+        // With a known interval, a trainer that only repeats its last steps is left alone: it saves none of them again.
+        let is_behind = what == NoticeKind::UnconfirmedResume && first.0.saturating_add(every.unwrap_or(1)) <= from.0;
         if is_behind && self.spec.policy.proof.is_on && !self.spec.policy.start.observe {
             let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");
             self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));

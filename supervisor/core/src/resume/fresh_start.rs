@@ -45,10 +45,12 @@ fn fresh(s: &RunState, scan: &ScanReport, foreign: bool, care: bool, reasons: Ve
 }
 
 /// Returns true if there may be work to lose. A step in an unknown layout may be whole. And if two steps are
-/// incomplete, at most the newest one can be an interrupted save.
+/// incomplete or damaged, at most the newest one can be an interrupted save.
 fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
     let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
-    let in_part = own().filter(|c| c.part.is_some()).count();
+    let in_part = own()
+        .filter(|c| c.part.is_some() || c.verdict == Verdict::Damaged)
+        .count();
     spec.saves.is_steps() && (own().any(|c| c.verdict == Verdict::Unknown && c.other_owner.is_none()) || in_part > 1)
 }
 

@@ -20,6 +20,8 @@ pub struct SaveTimes {
     began: Option<Tick>,
     /// A save that is not proven yet.
     unproven: Option<Tick>,
+    /// Steps that were proven.
+    proven: u64,
 }
 
 impl SaveTimes {
@@ -38,9 +40,11 @@ impl SaveTimes {
             what: Decision::Mark { .. },
             ..
         } = record
-            && let Some(began) = self.unproven.take()
         {
-            self.saves.note(s.now.since(began));
+            self.proven = self.proven.saturating_add(1);
+            if let Some(began) = self.unproven.take() {
+                self.saves.note(s.now.since(began));
+            }
         }
     }
 
@@ -76,6 +80,7 @@ impl SaveTimes {
             steps: std::mem::take(&mut self.steps),
             stalls: std::mem::take(&mut self.stalls),
             saves: std::mem::take(&mut self.saves),
+            proven: self.proven,
             ..Self::default()
         };
     }
@@ -85,15 +90,17 @@ impl SaveTimes {
     pub fn measured(&self, ledger: &TimeLedger, nodes: u32) -> Option<SaveMeasurements> {
         let seconds = |ms: Ms| ms.0 as f64 / 1000.0;
         let step = seconds(self.steps.median()?);
-        let stall = seconds(self.stalls.median()?);
         let parts = ledger.parts();
+        // Phases are recorded about once a second, and short saves are in few of these records.
+        let average = seconds(parts.of(TimeCategory::Saving)) / self.proven.max(1) as f64;
+        let stall = seconds(self.stalls.median()?).min(average.max(0.001));
         let new = ledger.trained().new.max(1) as f64;
-        let average = seconds(parts.of(TimeCategory::Productive)) / new;
+        let whole_step = seconds(parts.of(TimeCategory::Productive)) / new;
         let trained = [TimeCategory::Productive, TimeCategory::Repeated, TimeCategory::Saving];
         Some(SaveMeasurements {
             step,
             slow_step: self.steps.percentile(90).map_or(0.0, seconds),
-            between: (average - step).max(0.0),
+            between: (whole_step - step).max(0.0),
             stall,
             save: self.saves.percentile(90).map_or(stall, seconds).max(stall),
             failures: super::sudden_failures(ledger),

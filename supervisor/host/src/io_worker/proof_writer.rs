@@ -85,7 +85,7 @@ impl RootProver {
             .collect();
         let mut files = BTreeMap::new();
         for (inside, report) in paths {
-            let fact = self.tree.fact(&id.0.join(&inside))?;
+            let fact = self.tree.fact(&id.path_of(&inside))?;
             let pin = FilePin::of(fact);
             files.insert(inside.into(), ProvenFile { pin, report });
         }

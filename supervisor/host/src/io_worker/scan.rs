@@ -373,7 +373,7 @@ impl RootProver {
     /// A trainer that saves a step again rewrites all of its files. If some are as proven and others are not,
     /// something else wrote them, or the save was killed: either way they do not form one state.
     fn mixed(&mut self, id: &CkptId, remembered: &RecordedStep) -> Option<Finding> {
-        let untouched = remembered.untouched(|inside| self.pin(&id.0.join(inside)))?.to_owned();
+        let untouched = remembered.untouched(|inside| self.pin(&id.path_of(inside)))?.to_owned();
         let anew = |r: &FileReport| r.findings.iter().any(|f| f.code == "rewritten");
         let (path, _) = self.cache.step(&id.0).reports().iter().find(|(_, r)| anew(r))?;
         let detail = format!(

@@ -69,7 +69,7 @@ impl RootProver {
         let remembered = self.cache.step(&id.0).remembered.as_mut();
         remembered?.distrust();
         let remembered = self.cache.step(&id.0).remembered.as_ref().filter(|r| r.is_there())?;
-        let mut recorded: Vec<Utf8PathBuf> = remembered.paths().map(|path| id.0.join(path)).collect();
+        let mut recorded: Vec<Utf8PathBuf> = remembered.paths().map(|path| id.path_of(path)).collect();
         recorded.sort();
         let missing: Vec<Utf8PathBuf> = recorded
             .iter()

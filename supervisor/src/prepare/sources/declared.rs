@@ -10,13 +10,13 @@ use crate::path_access;
 use crate::prepare::earlier_run::declared_before;
 use crate::prepare::listed_runs;
 use crate::prepare::path::absolute;
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use std::sync::Arc;
 use supervise_config::compose::ComposedConfig;
 use supervise_config::redact_words;
 use supervise_config::settings::{AUTO, Settings};
 use supervise_core::spec::{DeclaredTrainer, TrainerKind};
-use supervise_host::io_worker::RUN_DIR_NAME;
+use supervise_host::io_worker::{RUN_DIR_NAME, RegisteredRun};
 use supervise_trainers::declared::{Declaration, outside_store, presets};
 use supervise_trainers::registry;
 
@@ -135,11 +135,38 @@ fn recorded(input: &ChoiceInput<'_>) -> Option<(TrainerKind, DeclaredTrainer)> {
         return there.and_then(|dir| declared_before(dir));
     }
     let command = redact_words(input.command);
-    let is_it = |run: &Utf8PathBuf, words: &[String]| *run == input.cwd && words == command;
+    let is_it = |run: &RegisteredRun| {
+        run.cwd == input.cwd && run.command == command || trains_into_root_of(run, &command, input.cwd)
+    };
     let mut runs = listed_runs();
-    runs.retain(|run| run.declared && is_it(&run.cwd, &run.command));
+    runs.retain(|run| run.declared && is_it(run));
     runs.sort_by_key(|run| std::cmp::Reverse(run.at));
     runs.first().and_then(|run| declared_before(&run.run_dir))
+}
+
+/// Returns true if a command with other words, or from another directory, starts the run's script on the run's checkpoint root.
+fn trains_into_root_of(run: &RegisteredRun, command: &[String], cwd: &Utf8Path) -> bool {
+    let Some(root) = &run.root else { return false };
+    let value = |word: &str| word.split_once('=').map_or(word, |(_, value)| value).to_owned();
+    let is_root = |word: &String| {
+        let value = value(word);
+        !value.is_empty() && absolute(cwd, Utf8Path::new(&value)) == *root
+    };
+    script_of(command).is_some_and(|script| script_of(&run.command) == Some(script)) && command.iter().any(is_root)
+}
+
+/// Name of the first word that is a script or a module of Python, else of the program.
+fn script_of(command: &[String]) -> Option<&str> {
+    let module = command
+        .iter()
+        .position(|word| word == "-m")
+        .and_then(|at| command.get(at + 1));
+    let script = command.iter().find(|word| word.ends_with(".py"));
+    match (script, module) {
+        (Some(script), _) => Utf8Path::new(script).file_name(),
+        (None, Some(module)) => Some(module),
+        (None, None) => Utf8Path::new(command.first()?).file_name(),
+    }
 }
 
 /// The declaration of a run that was started before, as it is now.

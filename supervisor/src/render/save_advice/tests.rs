@@ -47,8 +47,8 @@ cost now   4.0 %: saves 0.1 %, repeated training 3.9 %
 cost       1.5 %: saves 0.7 %, repeated training 0.7 %
 difference 148.1 GPU hours a month on 8 GPUs
 at risk    up to 33m 43s of training (now 2h 57m), if the newest step is whole
-Half of this would save so many GPU hours a month:
-  the time for which a save stops the training: 24.9
+Halving one of these would save, in GPU hours a month:
+  time for which a save stops the training: 24.9
 "
     );
 }
@@ -84,5 +84,5 @@ fn a_limit_that_cannot_be_kept_is_said() {
 #[test]
 fn nothing_is_advised_before_a_save_was_seen() {
     let text = advice(None, SaveLimits::default(), false).text();
-    assert!(text.starts_with("sft: no advice yet"), "{text}");
+    assert!(text.starts_with("sft: no advice: "), "{text}");
 }

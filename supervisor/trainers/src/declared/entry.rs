@@ -93,7 +93,7 @@ impl FoundPart<'_> {
         let kind = |path: &str| match self.part.formats.as_slice() {
             [PartFormat::Torch] => FileKind::TorchZip,
             [PartFormat::Safetensors] => FileKind::Safetensors,
-            [PartFormat::Json] => FileKind::Json,
+            [PartFormat::Json] => FileKind::AnyJson,
             [PartFormat::Pickle] => FileKind::Pickle,
             [PartFormat::Text] => FileKind::Text,
             _ => FileKind::of(path),

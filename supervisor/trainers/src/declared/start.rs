@@ -5,7 +5,9 @@ use super::schema::{DeclaredResume, DeclaredTracker, TrackerFallback};
 use super::source::{Problems, SpannedValue, TableReader};
 
 /// Words that resume arguments may use.
-const RESUME_WORDS: [&str; 4] = ["root", "dir", "path", "step"];
+const RESUME_WORDS: &[&str] = &["root", "dir", "path", "step"];
+/// Words that the arguments of a fresh start may use: it has no step.
+const FRESH_WORDS: &[&str] = &["root"];
 
 pub(super) fn tracker(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<DeclaredTracker> {
     let mut t = top.table("tracker", p);
@@ -15,7 +17,10 @@ pub(super) fn tracker(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Op
     t.later(&["ahead", "retention"], p);
     let file = t.text("file", p);
     if file.as_ref().is_none_or(|f| {
-        f.value.is_empty() || f.value.contains(['/', '{', '*']) || [".", ".."].contains(&f.value.as_str())
+        f.value.is_empty()
+            || f.value.contains(['/', '{', '*'])
+            || f.value.starts_with(".supervise")
+            || [".", ".."].contains(&f.value.as_str())
     }) {
         let at = file.as_ref().map_or(t.at, |f| f.at);
         t.wrong(
@@ -94,8 +99,9 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
     let mut t = top.table("resume", p);
     let words = |t: &mut TableReader<'_, '_>, key: &'static str, p: &mut Problems<'_>| -> Vec<String> {
         let list = t.texts(key, p).unwrap_or_default();
+        let known = if key == "fresh" { FRESH_WORDS } else { RESUME_WORDS };
         for word in &list {
-            placeholders(t, key, word, p);
+            placeholders(t, key, word, known, p);
         }
         list.into_iter().map(|w| w.value).collect()
     };
@@ -107,7 +113,7 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
     let confirmed = t.choice("confirmed_by", &[("first_step", ())], p);
     let script = t.text("script", p);
     if let Some(script) = &script {
-        placeholders(&t, "script", script, p);
+        placeholders(&t, "script", script, RESUME_WORDS, p);
         let named = script.value.strip_prefix("env:").and_then(|s| s.split_once('='));
         let ours = |name: &str| {
             name.bytes()
@@ -139,13 +145,14 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
     }
 }
 
-fn placeholders(t: &TableReader<'_, '_>, key: &str, word: &SpannedValue<String>, p: &mut Problems<'_>) {
+fn placeholders(t: &TableReader<'_, '_>, key: &str, word: &SpannedValue<String>, known: &[&str], p: &mut Problems<'_>) {
     let mut rest = word.value.as_str();
     while let Some((_, after)) = rest.split_once('{') {
         let (inside, left) = after.split_once('}').unwrap_or((after, ""));
-        if !RESUME_WORDS.contains(&inside) {
+        if !known.contains(&inside) {
             let what = format!("{{{inside}}} is no placeholder here");
-            t.wrong(p, word.at, key, what, "use {root}, {dir}, {path} or {step}");
+            let names: Vec<String> = known.iter().map(|name| format!("{{{name}}}")).collect();
+            t.wrong(p, word.at, key, what, format!("use {}", names.join(", ")));
         }
         rest = left;
     }

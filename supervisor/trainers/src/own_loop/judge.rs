@@ -75,8 +75,10 @@ fn shape(case: &LoopStepInput<'_>) -> Option<Finding> {
     let mark = case.mark;
     (files != mark.files || bytes != mark.bytes).then(|| {
         let detail = format!(
-            "{} files with {} bytes were reported as saved, and {files} with {bytes} bytes are here: it was changed since, or a later save was killed",
-            mark.files, mark.bytes
+            "{} bytes in {} were reported as saved, and {bytes} bytes in {} are here: it was changed since, or a later save was killed",
+            mark.bytes,
+            files_of(mark.files),
+            files_of(files)
         );
         Finding::error("saved_differs", Verdict::Incomplete, detail)
     })
@@ -136,6 +138,13 @@ pub(super) fn needs(ckpt: &CkptId, entry: &LoopEntry, expect: &ExpectedLayout) -
     out
 }
 
+fn files_of(n: u64) -> String {
+    match n {
+        1 => "1 file".to_owned(),
+        n => format!("{n} files"),
+    }
+}
+
 /// Many loops name what `torch.save` wrote `.ckpt` or `.tar`; Trainer and accelerate name parts of the state `.bin`.
 fn kind_of(path: &str) -> FileKind {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -143,6 +152,7 @@ fn kind_of(path: &str) -> FileKind {
     let is_part = name.ends_with(".bin") && TORCH_PARTS.iter().any(|part| name.starts_with(part));
     match FileKind::of(path) {
         FileKind::Opaque if is_torch || is_part => FileKind::TorchZip,
+        FileKind::Json => FileKind::AnyJson,
         kind => kind,
     }
 }
