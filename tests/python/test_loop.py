@@ -14,14 +14,15 @@ import supervise
 from supervise import _program
 
 LOOP = """
-    import json, os, signal, sys
+    import json, os, signal, sys, time
     import supervise
 
     root, steps, kills, ending = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
     os.makedirs(root, exist_ok=True)
-    path = supervise.resume_from()
+    path = None if "IGNORE" in os.environ else supervise.resume_from()
     state = json.loads(path.read_text()) if path else {"step": 0, "sum": 0}
     for step in range(state["step"] + 1, steps + 1):
+        time.sleep(float(os.environ.get("PACE", "0")))
         state = {"step": step, "sum": state["sum"] * 31 % 1000003 + step}
         supervise.report(step=step, total=steps, metrics={"loss": 1 / step})
         if step % 5 == 0:
@@ -99,6 +100,26 @@ class Loop(unittest.TestCase):
         done = self.run_loop(15, [])
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 10])
+
+    def test_a_loop_that_ignores_the_resume_saves_over_nothing(self):
+        self.assertEqual(self.run_loop(20, []).returncode, 0)
+        before = {p.name: p.stat().st_mtime_ns for p in self.root.glob("step_*.json")}
+        with mock.patch.dict(os.environ, {"IGNORE": "1", "PACE": "0.5"}):
+            done = self.run_loop(30, [], "json", "retries=1")
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("it did not resume", done.stdout)
+        after = {p.name: p.stat().st_mtime_ns for p in self.root.glob("step_*.json")}
+        self.assertEqual({name: after.get(name) for name in before}, before, done.stdout)
+
+    def test_a_changed_byte_in_a_checkpoint_of_one_file_is_found(self):
+        self.assertEqual(self.run_loop(20, []).returncode, 0)
+        newest = self.root / "step_20.json"
+        times, text = newest.stat(), newest.read_text()
+        newest.write_text(text[:-2] + str((int(text[-2]) + 1) % 10) + text[-1:])
+        os.utime(newest, ns=(times.st_atime_ns, times.st_mtime_ns))
+        done = self.run_loop(25, [])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 15])
 
     def test_a_torn_checkpoint_is_passed_over(self):
         self.assertEqual(self.run_loop(20, []).returncode, 0)

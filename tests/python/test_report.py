@@ -78,6 +78,15 @@ class Report(unittest.TestCase):
         strict = ran("import warnings; warnings.simplefilter('error'); supervise.report(step='x')")
         self.assertEqual(strict.returncode, 0, strict.stderr)
 
+    def test_a_metric_that_is_no_number_does_not_hide_the_step(self):
+        code = """
+            class Odd:
+                def __float__(self):
+                    raise RuntimeError("no")
+            supervise.report(step=3, metrics={"loss": 1.0, "large": 10**400, "odd": Odd()})
+        """
+        self.assertEqual(lines(code), ["supervise: step=3 loss=1.0", "supervise: end"])
+
     def test_what_a_metric_holds_stays_in_its_line(self):
         got = lines(r"""
             class Odd:

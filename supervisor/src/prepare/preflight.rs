@@ -47,7 +47,8 @@ impl Resolved {
         let sources = &d.sources;
         if let Some(found) = &sources.declared {
             let changed = check_change(found, &self.run_dir, sources.request.accept);
-            self.notes.push(found.note(sources.settings.trainer == AUTO));
+            let is_guess = sources.settings.trainer == AUTO && sources.settings.trainer_file.is_none();
+            self.notes.push(found.note(is_guess));
             self.notes.extend(changed?);
         }
         check_same_file(d, out)?;

@@ -1,11 +1,15 @@
 //! The timeline of a run's attempts: decisions, observations, and why each ended.
 
+mod line;
+
+pub use line::TimelineLine;
+
 pub use super::account::SightingView;
 use super::account::{FailureAccount, FirstFailure};
 use super::advice::advice;
 use super::record::{diagnosis, line, start_point, words};
-use super::terminal::{paragraph, shown};
-use super::time::{clock, local_clock, local_stamp, span};
+use super::terminal::shown;
+use super::time::{local_stamp, span};
 use super::{one_line, outcome::outcome_words, record::rehearsed};
 use camino::Utf8Path;
 use serde::Serialize;
@@ -22,33 +26,6 @@ use supervise_core::state::RunState;
 /// Lines kept from the start of an attempt (and as many more from its end): a run of months has many.
 const FIRST: usize = 50;
 const LAST: usize = 450;
-
-/// One line of the timeline.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TimelineLine {
-    /// When, in ms since 1970.
-    pub at: WallMs,
-    pub text: String,
-    pub reasons: Vec<Reason>,
-    /// A step was proven or deleted as planned.
-    #[serde(skip)]
-    pub routine: bool,
-}
-
-impl TimelineLine {
-    /// The text without the time of day that it begins with.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let words = self.text.strip_prefix(&clock(self.at)).unwrap_or(&self.text);
-        paragraph(words.trim_start())
-    }
-
-    /// The text with the time of day here.
-    #[must_use]
-    pub fn local(&self) -> String {
-        format!("{} {}", local_clock(self.at), self.words())
-    }
-}
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -177,7 +177,7 @@ impl SaveAdvice {
         let name = shown(&self.name);
         let (Some(best), Some(reason), Some(m)) = (&self.best, self.reason, &self.measured) else {
             return format!(
-                "{name}: no advice: it takes a few steps, and a save that the output announces (verl, AReaL, Hugging Face; a plain command or a loop of your own announces none)\n"
+                "{name}: no advice: it takes a few steps, and a save that the output announces; a plain command or a loop of your own announces none\n"
             );
         };
         let every = every(best.every);

@@ -302,15 +302,16 @@ fn files<'a>(
     }
     let count = files.len();
     let files: BTreeMap<_, _> = files.into_iter().collect();
-    // A file that occurs twice invalidates the record.
-    if files.len() == count {
+    // A file that occurs twice invalidates the record, and a step that is a single file has no other.
+    let is_alone = count == 1 || !files.contains_key(Utf8Path::new(""));
+    if files.len() == count && is_alone {
         Ok(files)
     } else {
         Err(RecordError::Broken)
     }
 }
 
-/// Whether a path stays below the step's directory.
+/// Whether a path stays below the step's directory; it is empty if the step is a single file.
 fn inside(path: &Utf8Path) -> bool {
-    !path.as_str().is_empty() && path.components().all(|c| matches!(c, Utf8Component::Normal(_)))
+    path.components().all(|c| matches!(c, Utf8Component::Normal(_)))
 }

@@ -142,7 +142,10 @@ fn a_right_sum_does_not_excuse_wrong_lines() {
     let [head, shared] = [lines[0], lines.iter().find(|l| l.starts_with("{\"s\"")).unwrap()];
     let file = |path: &str, number: u32| format!("{{\"f\":[{path:?},[1,2,3],[4,5],null,{number},{{}}]}}");
     assert!(read(&forged(&[head, shared, &file("a", 0), &file("b/c", 0)])).is_ok());
-    for path in ["", "/a", "../a", "a/../b", "."] {
+    // A step that is a single file has no path in it, and no other file.
+    assert!(read(&forged(&[head, shared, &file("", 0)])).is_ok());
+    assert!(read(&forged(&[head, shared, &file("", 0), &file("a", 0)])).is_err());
+    for path in ["/a", "../a", "a/../b", "."] {
         assert!(read(&forged(&[head, shared, &file(path, 0)])).is_err(), "{path:?}");
     }
     assert!(

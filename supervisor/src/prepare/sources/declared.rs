@@ -97,7 +97,12 @@ fn only(mut fitting: Vec<FoundDeclaration>) -> Result<Option<FoundDeclaration>, 
             label(a),
             label(b)
         ));
-        let which = [a, b].map(|found| format!("--set supervisor.trainer={}", found.declaration.name()));
+        let which = [a, b].map(|found| match &found.file {
+            Some(file) if a.declaration.name() == b.declaration.name() => {
+                format!("--set supervisor.trainer_file={file}")
+            }
+            _ => format!("--set supervisor.trainer={}", found.declaration.name()),
+        });
         return Err(e.hint(format!("say which one it is: {}", which.join(" or "))));
     }
     Ok(fitting.pop())
@@ -155,13 +160,14 @@ fn trains_into_root_of(run: &RegisteredRun, command: &[String], cwd: &Utf8Path) 
     script_of(command).is_some_and(|script| script_of(&run.command) == Some(script)) && command.iter().any(is_root)
 }
 
-/// Name of the first word that is a script or a module of Python, else of the program.
+/// Name of the first word that is a script, else of Python's module or of the program.
 fn script_of(command: &[String]) -> Option<&str> {
     let module = command
         .iter()
         .position(|word| word == "-m")
         .and_then(|at| command.get(at + 1));
-    let script = command.iter().find(|word| word.ends_with(".py"));
+    let is_script = |word: &&String| [".py", ".sh"].iter().any(|end| word.ends_with(end));
+    let script = command.iter().find(is_script);
     match (script, module) {
         (Some(script), _) => Utf8Path::new(script).file_name(),
         (None, Some(module)) => Some(module),
@@ -224,5 +230,58 @@ pub(in crate::prepare) fn check_change(
             "the declaration of {name} changed since this run's last start, and with it which steps are whole (steps, parts, finish or tracker)"
         ))
         .hint("`supervise trainer check` shows what it says of the steps; to go on with it: --accept")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::id::RunId;
+
+    fn run(words: &str) -> RegisteredRun {
+        RegisteredRun {
+            run: RunId("61e5".to_owned()),
+            run_dir: "/w/runs/a/.supervise".into(),
+            name: None,
+            root: Some("/w/runs/a".into()),
+            config: None,
+            script: None,
+            command: words.split(' ').map(str::to_owned).collect(),
+            cwd: "/w".into(),
+            declared: true,
+            at: None,
+        }
+    }
+
+    fn is_same(before: &str, now: &str, cwd: &str) -> bool {
+        let now: Vec<String> = now.split(' ').map(str::to_owned).collect();
+        trains_into_root_of(&run(before), &now, Utf8Path::new(cwd))
+    }
+
+    #[test]
+    fn other_words_or_another_directory_start_the_same_run() {
+        let before = "python3 train.py --save-dir runs/a --steps 40";
+        for (now, cwd) in [
+            ("python3 train.py --save-dir runs/a --steps 60", "/w"),
+            ("python3 train.py --save-dir=runs/a", "/w"),
+            ("/usr/bin/python3 /w/train.py --save-dir /w/runs/a", "/elsewhere"),
+        ] {
+            assert!(is_same(before, now, cwd), "{now}");
+        }
+        for (now, cwd) in [
+            ("python3 evaluate.py --save-dir runs/a", "/w"),
+            ("python3 train.py --save-dir runs/b", "/w"),
+            ("python3 train.py --save-dir runs/a", "/elsewhere"),
+            ("python3 train.py --save-dir= --steps 60", "/w"),
+        ] {
+            assert!(!is_same(before, now, cwd), "{now}");
+        }
+        assert!(is_same("sh go.sh runs/a", "sh go.sh runs/a 60", "/w"));
+        assert!(!is_same("sh go.sh runs/a", "sh clean.sh runs/a", "/w"));
+        assert!(is_same(
+            "torchrun -m my.train runs/a",
+            "python3 -m my.train runs/a",
+            "/w"
+        ));
     }
 }

@@ -187,6 +187,10 @@ impl SettingReader<'_> {
     fn root(&mut self) -> Option<Utf8PathBuf> {
         let text = self.text(&self.of.settings.root)?;
         let key = self.of.root_key();
+        if text.trim().is_empty() {
+            self.refuse(&key, "the checkpoint root is empty".to_owned(), "give a directory");
+            return None;
+        }
         if text.contains("${") {
             self.refuse(
                 &key,
