@@ -28,7 +28,7 @@ fn an_observed_failure_does_not_stop_a_real_run() {
     scene
         .ask(&["resume"])
         .expect(0)
-        .says("nothing stood against its next start");
+        .says("nothing blocked its next start");
     scene.run(&[]).expect(0);
     assert_eq!((scene.attempts(), scene.digest()), (2, Some(expected)));
     assert_eq!(scene.status()["restarts"], json!(0));
@@ -89,7 +89,7 @@ fn the_hints_of_a_run_without_a_proven_step_work() {
     copy_tree(&copy, &scene.step(8)).unwrap();
     let said = scene.ask(&["resume"]);
     said.expect(0)
-        .says("nothing stands against its next start any more")
+        .says("its next start is no longer blocked")
         .says("resume from global_step_8");
     scene.run(&[]).expect(0);
     assert_eq!(scene.resumed(2), Some(8));

@@ -126,7 +126,7 @@ fn a_step_that_is_not_there_or_not_whole_is_refused() {
         .ask(&["rollback", "--to", "4"])
         .expect(4)
         .says("global_step_4")
-        .says("whole are: 8, 6, 2");
+        .says("these steps are whole: 8, 6, 2");
     // A flipped bit is found by reading every byte.
     let mut flipped = fs::read(scene.step(2).join("actor/model_world_size_2_rank_1.pt")).unwrap();
     let middle = flipped.len() / 2;

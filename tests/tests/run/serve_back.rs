@@ -123,7 +123,7 @@ fn a_wish_to_go_back_needs_the_key_and_a_page_of_this_server() {
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
     let (_, refused) = server.get(&ask, &cookie);
     assert!(
-        refused.contains("whole are: 8, 6, 2") && form_key(&refused).is_none(),
+        refused.contains("these steps are whole: 8, 6, 2") && form_key(&refused).is_none(),
         "{refused}"
     );
     assert_eq!(code(&post(&server, &go, &cookie, &body)), "409");
@@ -184,7 +184,7 @@ fn the_line_says_when_it_is_not_all_that_is_needed() {
     let (_, resume) = server.get(&page, "");
     for words in [
         "supervise run --again",
-        "mend the cause first",
+        "fix the cause first",
         "Something in it is hidden",
         "No page starts a run",
     ] {
