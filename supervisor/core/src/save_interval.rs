@@ -110,7 +110,7 @@ pub struct SaveLimits {
     /// Most training in seconds that the user accepts to lose; `None`: not said.
     pub max_loss: Option<f64>,
     /// Saves that still fit on the disk, and the steps left, if nothing deletes older steps.
-    pub room: Option<SaveRoom>,
+    pub room: Option<SaveCapacity>,
     /// The interval must be a multiple of this; 0 and 1: of anything.
     pub multiple_of: u64,
     /// The planned steps: a longer interval would never save.
@@ -121,7 +121,7 @@ pub struct SaveLimits {
 
 /// Disk space if nothing deletes older steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SaveRoom {
+pub struct SaveCapacity {
     pub saves: u64,
     pub steps_left: u64,
 }

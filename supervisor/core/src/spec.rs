@@ -158,6 +158,17 @@ impl GangSpec {
         }
     }
 
+    /// One process per rank, all on this node.
+    #[must_use]
+    pub fn ranks(workers: u32) -> Self {
+        Self {
+            launcher: LauncherKind::Gang,
+            workers,
+            nodes: 1,
+            gpus: Vec::new(),
+        }
+    }
+
     /// Number of workers on each node.
     #[must_use]
     pub fn per_node(&self) -> u32 {

@@ -10,7 +10,7 @@ use crate::render::save_advice::{SaveAdvice, SaveSettings};
 use std::time::Duration;
 use supervise_core::ledger::{TimeLedger, devices};
 use supervise_core::resume::{last_step, save_interval};
-use supervise_core::save_interval::{SaveLimits, SaveRoom, SaveTimes};
+use supervise_core::save_interval::{SaveCapacity, SaveLimits, SaveTimes};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 use supervise_host::io_worker::JournalPlace;
@@ -81,7 +81,7 @@ pub(super) fn advice(
 }
 
 /// Disk space, if nothing deletes older steps.
-fn room(state: &RunState, spec: &RunSpec) -> Option<SaveRoom> {
+fn room(state: &RunState, spec: &RunSpec) -> Option<SaveCapacity> {
     if spec.keep.is_some() || !spec.saves.is_steps() {
         return None;
     }
@@ -90,5 +90,5 @@ fn room(state: &RunState, spec: &RunSpec) -> Option<SaveRoom> {
         .saturating_sub(state.progress.mark.unwrap_or_default().0);
     let room = path_access::room(spec.root.as_deref()?, adapter(spec.trainer).step_prefix())?;
     let saves = room.free.checked_div(room.step)?;
-    Some(SaveRoom { saves, steps_left })
+    Some(SaveCapacity { saves, steps_left })
 }

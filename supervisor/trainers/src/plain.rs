@@ -14,7 +14,7 @@ use supervise_core::event::scan::ScanRule;
 use supervise_core::id::Step;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{GangSpec, LauncherKind, RunSpec, TrainerKind};
+use supervise_core::spec::{GangSpec, RunSpec, TrainerKind};
 
 /// Kind of a command that is no known trainer.
 pub const PLAIN: TrainerKind = TrainerKind::new("plain");
@@ -89,12 +89,7 @@ impl TrainerAdapter for PlainAdapter {
 pub(crate) fn read(kind: TrainerKind, input: &ReadInput<'_>) -> ReadOutput {
     let mut out = ReadOutput::blank(kind);
     if let Some(workers) = input.workers {
-        out.gang = GangSpec {
-            launcher: LauncherKind::Gang,
-            workers,
-            nodes: 1,
-            gpus: Vec::new(),
-        };
+        out.gang = GangSpec::ranks(workers);
     }
     if let Some(composed) = input.composed {
         out.tree = composed.tree.clone();

@@ -25,10 +25,7 @@ fn an_observed_failure_does_not_stop_a_real_run() {
     scene.fault("exception", 5, false).set("supervisor.retries", json!(0));
     scene.run(&["--observe"]).expect(6).says("without --observe");
     assert_eq!(scene.attempts(), 1);
-    scene
-        .ask(&["resume"])
-        .expect(0)
-        .says("nothing blocked its next start");
+    scene.ask(&["resume"]).expect(0).says("nothing blocked its next start");
     scene.run(&[]).expect(0);
     assert_eq!((scene.attempts(), scene.digest()), (2, Some(expected)));
     assert_eq!(scene.status()["restarts"], json!(0));

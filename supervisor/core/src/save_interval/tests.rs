@@ -44,7 +44,7 @@ fn rl(step: f64, slow_step: f64) -> SaveMeasurements {
 #[test]
 fn known_cases_give_known_intervals() {
     use IntervalReason::{Cost, Disk, MaxLoss, SaveLength, Stall, StepTooLong, Unchanged};
-    let room = SaveRoom {
+    let room = SaveCapacity {
         saves: 20,
         steps_left: 10_000,
     };

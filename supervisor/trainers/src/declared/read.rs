@@ -12,7 +12,7 @@ use supervise_config::interpolation::InterpolationResolver;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, parse_trainer_yaml, python_str};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, InPlaceSpec, LauncherKind, Numbering, SavePolicy};
+use supervise_core::spec::{GangSpec, InPlaceSpec, Numbering, SavePolicy};
 
 /// Texts that set nothing.
 const NOTHING: [&str; 4] = ["", "null", "none", "~"];
@@ -52,12 +52,7 @@ pub(super) fn read(of: &Declaration, input: &ReadInput<'_>) -> Result<ReadOutput
     let world = reader.number(&of.settings.world).and_then(|n| u32::try_from(n).ok());
     out.world = world.or_else(|| command::torchrun_world(input.command));
     if let Some(workers) = input.workers {
-        out.gang = GangSpec {
-            launcher: LauncherKind::Gang,
-            workers,
-            nodes: 1,
-            gpus: Vec::new(),
-        };
+        out.gang = GangSpec::ranks(workers);
         out.world = Some(workers);
     }
     if input.recovery {

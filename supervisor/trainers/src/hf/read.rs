@@ -16,7 +16,7 @@ use camino::Utf8PathBuf;
 use supervise_config::{ConfigError, ConfigNode, ConfigValue, ErrorKind};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent};
+use supervise_core::spec::{GangSpec, ResumeIntent};
 
 const REPORT_TO: &str = "report_to";
 const ADD_VERSION: &str = "add_version";
@@ -98,12 +98,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         file: &|name| (input.file)(&input.cwd.join(name)),
     });
     if let Some(workers) = input.workers {
-        out.gang = GangSpec {
-            launcher: LauncherKind::Gang,
-            workers,
-            nodes: 1,
-            gpus: Vec::new(),
-        };
+        out.gang = GangSpec::ranks(workers);
         out.world = Some(workers);
     }
     match resume(&said, input) {
