@@ -45,7 +45,8 @@ def sft(b):
     text = case.run(faults=SFT_FAULTS)
     told = stuck(text, len(SFT_FAULTS))
     for line, rank in zip(told, (1, 0)[:len(told)], strict=True):
-        assert f"worker {rank} (pid" in line, told
+        # On a busy machine too few windows may be free of other load to judge each rank by itself.
+        assert f"worker {rank} (pid" in line or not FULL and "neither computed nor printed" in line, told
     case.right()
     # The place of each is in the evidence.
     places = [(1, "strike"), (0, "spin")][:len(told)]
