@@ -49,6 +49,10 @@ said "wheel by pip"
 (cd "$at" && "$at/venv/bin/python" -m unittest discover -q -s "$OLDPWD/tests/python")
 said "Python package"
 
+"${pip[@]}" nbclient==0.11.0 ipykernel==7.4.0
+HOME=$at/notebook "$at/venv/bin/python" tests/notebook.py examples/read_runs.ipynb
+said "notebook"
+
 "${pip[@]}" "mypy==2.4.1"
 (cd "$at" && "$at/venv/bin/mypy" --strict --ignore-missing-imports -p supervise)
 said "types"

@@ -6,6 +6,7 @@
     path = supervise.resume_from()                          # in a training loop: what to load, or None
     supervise.report(step=step, total=total, metrics={"loss": loss})
     supervise.saved("ckpt/step_100.pt", step=100)
+    supervise.track(wandb.run)                              # restarts and their causes in your own tracker
 
 Reading calls the program `supervise` and raises `SuperviseError`. Reporting does nothing without a supervisor and never raises.
 """
@@ -18,6 +19,7 @@ import types
 from ._program import SuperviseError
 from ._report import report, resume_from, saved, should_save
 from ._runs import Attempt, Checkpoint, Event, Outcome, Run, Status, run, runs
+from ._tracking import track
 
 __all__ = [
     "Attempt",
@@ -33,6 +35,7 @@ __all__ = [
     "runs",
     "saved",
     "should_save",
+    "track",
 ]
 
 

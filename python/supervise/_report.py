@@ -98,7 +98,7 @@ def report(step: int, total: Optional[int] = None, metrics: Optional[Mapping[str
     to be waited for.
     """
     try:
-        if not _is_supervised() or not _is_first(rank):
+        if not is_supervised() or not is_first(rank):
             return
         _reporter.report(_step(step), None if total is None else _step(total), dict(metrics or {}))
     except Exception as e:  # a report never ends a training
@@ -113,7 +113,7 @@ def saved(path: PathLike, step: int, *, rank: Optional[int] = None) -> None:
     """
     try:
         root = os.environ.get("SUPERVISE_SAVES")
-        if not root or not _is_supervised() or not _is_first(rank):
+        if not root or not is_supervised() or not is_first(rank):
             return
         with _reporter.lock:
             _reporter.flush()
@@ -125,7 +125,7 @@ def saved(path: PathLike, step: int, *, rank: Optional[int] = None) -> None:
 def resume_from() -> Optional[Path]:
     """The checkpoint that the supervisor chose for this start, as it was given to `saved()`; None: start from nothing."""
     # Resumed at its last step, a loop ends without a report.
-    if _is_supervised() and _is_first(None):
+    if is_supervised() and is_first(None):
         _reporter.begin()
     path = os.environ.get("SUPERVISE_RESUME_FROM")
     return Path(path) if path else None
@@ -136,11 +136,11 @@ def should_save() -> bool:
     return False
 
 
-def _is_supervised() -> bool:
+def is_supervised() -> bool:
     return "SUPERVISE_ATTEMPT" in os.environ
 
 
-def _is_first(rank: Optional[int]) -> bool:
+def is_first(rank: Optional[int]) -> bool:
     return (os.environ.get("RANK", "0").strip() or "0") == "0" if rank is None else operator.index(rank) == 0
 
 

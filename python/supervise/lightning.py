@@ -16,10 +16,18 @@ except ImportError:
     import pytorch_lightning as pl
 
 from ._report import numbers, report, saved
+from ._tracking import track
 
 
 class Callback(pl.Callback):  # type: ignore[misc, unused-ignore]
-    """Reports each optimizer step, the metrics that are plain numbers, and each checkpoint that has more than the weights."""
+    """Reports each optimizer step, the metrics that are plain numbers, and each checkpoint that has more than the weights.
+
+    `trackers`: write restarts into the trainer's own loggers, as `supervise.track()` does.
+    """
+
+    def __init__(self, trackers: bool = False) -> None:
+        super().__init__()
+        self.trackers = trackers
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         save = trainer.save_checkpoint
@@ -34,6 +42,10 @@ class Callback(pl.Callback):  # type: ignore[misc, unused-ignore]
 
         save_and_report.reports = True  # type: ignore[attr-defined]
         trainer.save_checkpoint = save_and_report
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        for logger in trainer.loggers if self.trackers else ():
+            track(logger, rank=trainer.global_rank)
 
     def on_train_batch_end(self, trainer: Any, *more: Any, **others: Any) -> None:
         planned = trainer.max_steps if trainer.max_steps and trainer.max_steps > 0 else trainer.estimated_stepping_batches

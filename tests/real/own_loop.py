@@ -3,7 +3,7 @@
 usage: own_loop.py PROGRAMS
 
 The weights at the end are those of a run in one go, the hang is found and named, and a step that was saved and damaged later is passed over.
-Hugging Face's `Trainer` with the callback of the package, killed once. Ends with `N passed, M failed`.
+Hugging Face's `Trainer` with the callback of the package, killed once, which TensorBoard shows. Ends with `N passed, M failed`.
 """
 
 import json
@@ -18,16 +18,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "python"))
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
 import supervise  # noqa: E402
 
 STEPS = 68
 FAULTS = {"7": "kill", "23": "kill", "30": "tear", "38": "kill", "52": "kill", "63": "hang"}
 RESUMED = [0, 0, 20, 20, 30, 50, 60]
-SETS = {"trainer": "loop", "backoff.initial": "0s", "stall.minimum": "4s", "stall.factor": 1.0, "stall.hard": "12s"}
+SETS = {"trainer": "loop", "backoff.initial": "0s", "stall.minimum": "4s", "stall.factor": 1.0, "stall.hard": "45s"}
 LIMIT = 600
 ENV = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(HERE.parent.parent / "python"))
 HF = """
 import json, os, signal, sys, torch, supervise
+from torch.utils.tensorboard import SummaryWriter
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, TrainerCallback
 class Kill(TrainerCallback):
     def on_step_end(self, args, state, control, **more):
@@ -37,7 +40,7 @@ class Kill(TrainerCallback):
 data = [{"input_ids": torch.arange(8), "labels": torch.arange(8)}] * 32
 model = LlamaForCausalLM(LlamaConfig(vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2))
 args = TrainingArguments("out", max_steps=8, save_steps=2, use_cpu=True, report_to=[], logging_steps=100, disable_tqdm=True)
-trainer = Trainer(model, args, train_dataset=data, callbacks=[supervise.huggingface.TrainerCallback(), Kill()])
+trainer = Trainer(model, args, train_dataset=data, callbacks=[supervise.huggingface.TrainerCallback([SummaryWriter('tb')]), Kill()])
 path = supervise.resume_from()
 trainer.train(resume_from_checkpoint=path and str(path))
 """
@@ -51,7 +54,7 @@ def call(argv, env=ENV, cwd=None):
 
 def run(programs, root, command, **env):
     sets = [word for key, value in {**SETS, "root": root}.items() for word in ("--set", f"supervisor.{key}={value}")]
-    return call([programs / "supervise", "run", *sets, "--", *command], dict(ENV, **env), root.parent)
+    return call([programs / "supervise", "run", *sets, "--", *command], dict(ENV, SUPERVISE=str(programs / "supervise"), **env), root.parent)
 
 
 def output(root):
@@ -100,6 +103,15 @@ def hugging_face(programs, work):
     one = supervise.run(str(work / "out"))
     assert [a.from_step for a in one.history()] == [0, 4], one.history()
     assert (one.status().step, one.status().planned, one.status().mark) == (8, 8, 8), one.status()
+    events = EventAccumulator(str(work / "tb"))
+    events.Reload()
+    got = {key: [(e.step, e.value) for e in events.Scalars(key)] for key in events.Tags()["scalars"]}
+    # Steps are reported at most ten times a second: that of the kill may not have been.
+    [(at, twice)] = got.pop("supervise/steps_trained_twice")
+    assert at == 4 and twice in (0, 1), (at, twice)
+    assert got == {"supervise/restarts": [(4, 1)], "supervise/resumed_from": [(4, 4)]}, got
+    [text] = events.Tensors("supervise/restart/text_summary")
+    assert b"SIGKILL" in text.tensor_proto.string_val[0] and b"; resumed from step 4" in text.tensor_proto.string_val[0], text
     assert re.search(r"supervise: step=8/8", output(work / "out"))
 
 
