@@ -243,6 +243,14 @@ impl Printer {
     }
 }
 
+/// The width of the terminal that standard output goes to.
+pub fn columns() -> Option<usize> {
+    let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
+    size.ok()
+        .map(|(columns, _)| usize::from(columns))
+        .filter(|columns| *columns > 0)
+}
+
 /// Whether the locale says that a terminal shows more than ASCII.
 pub fn takes_blocks() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -4,6 +4,7 @@ pub mod account;
 pub mod advice;
 pub mod checkpoints;
 pub mod codes;
+pub mod columns;
 mod command;
 pub mod compare;
 pub(crate) mod condition;
@@ -104,34 +105,15 @@ pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
         .collect()
 }
 
-/// A table with aligned columns; the last column is not padded.
+/// A table with aligned columns, as wide as its text.
 #[must_use]
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let shown = |row: &Vec<String>| row.iter().map(|cell| terminal::shown(cell)).collect::<Vec<_>>();
-    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
-    let columns = head.len();
-    let width = |c: usize| {
-        let cells = rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count());
-        cells.chain(head.get(c).map(|h| h.len())).max().unwrap_or(0)
+    let table = columns::TextTable {
+        head,
+        rows,
+        ..columns::TextTable::default()
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |cells: Vec<String>| {
-        let mut out = String::new();
-        for (at, cell) in cells.into_iter().enumerate() {
-            let pad = widths.get(at).copied().unwrap_or(0);
-            if at + 1 < columns {
-                out.push_str(&format!("{cell:pad$}  "));
-            } else {
-                out.push_str(&cell);
-            }
-        }
-        out.trim_end().to_owned() + "\n"
-    };
-    let mut out = line(head.iter().map(|h| (*h).to_owned()).collect());
-    for row in rows {
-        out.push_str(&line(row));
-    }
-    out
+    table.text(None)
 }
 
 /// A line of output for a terminal: control characters escaped, secrets removed, length limited.

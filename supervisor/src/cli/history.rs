@@ -4,9 +4,9 @@ use super::{advise, records, target};
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
+use crate::printer;
 use crate::render::explain::StoryBuilder;
 use crate::render::history::{AttemptOrigins, HistoryView};
-use std::io::{IsTerminal, stdout};
 use supervise_core::ledger::TimeLedger;
 use supervise_core::save_interval::SaveTimes;
 use supervise_host::io_worker::JournalPlace;
@@ -14,9 +14,6 @@ use supervise_host::io_worker::JournalPlace;
 pub(super) const EXAMPLES: &str = "  supervise history ppo.yaml
   supervise history /ckpt/my-run --json
 ";
-
-/// Characters of a cause on a terminal.
-const CAUSE: usize = 100;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -52,8 +49,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        let limit = if stdout().is_terminal() { CAUSE } else { usize::MAX };
-        super::print(&view.text(limit))?;
+        super::print(&view.text(printer::columns()))?;
         if let Some(words) = advice.and_then(|advice| advice.brief()) {
             super::print(&format!("{words}: see `supervise advise {}`\n", seen.run))?;
         }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else if views.is_empty() {
         super::print("no run of this user is known on this machine\n")?;
     } else if args.runs.is_empty() && views.len() > 1 {
-        super::print(&table(&views))?;
+        super::print(&table(&views, printer::columns()))?;
     } else {
         let curves = args.curves || stdout().is_terminal() && printer::takes_blocks();
         let texts: Vec<String> = views.iter().map(|v| v.text_with(curves)).collect();

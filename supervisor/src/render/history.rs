@@ -1,11 +1,12 @@
 //! One line per attempt: start and end step, duration, why it ended, how much time was lost.
 
+use super::columns::TextTable;
 use super::explain::{AttemptStory, ExplainView};
 use super::ledger::{ComebackView, LedgerView, totals};
 use super::one_line;
 use super::record::start_point;
+use super::terminal::shown;
 use super::time::{local_stamp, span};
-use super::{table, terminal::shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
@@ -114,9 +115,9 @@ impl HistoryView {
         }
     }
 
-    /// The history as a table; `limit`: characters shown of a cause.
+    /// The history as a table; `columns`: the width of the terminal.
     #[must_use]
-    pub fn text(&self, limit: usize) -> String {
+    pub fn text(&self, columns: Option<usize>) -> String {
         let step = |s: Option<Step>| s.map_or_else(|| "-".to_owned(), |s| s.to_string());
         let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| span(Ms(ms)));
         let rows: Vec<Vec<String>> = self
@@ -124,8 +125,10 @@ impl HistoryView {
             .iter()
             .map(|a| {
                 let cause = match (&a.class, &a.cause) {
-                    (Some(class), Some(cause)) => format!("{class}: {}", one_line(cause, limit)),
-                    (_, cause) => cause.as_ref().map_or_else(|| "-".to_owned(), |c| one_line(c, limit)),
+                    (Some(class), Some(cause)) => format!("{class}: {}", one_line(cause, usize::MAX)),
+                    (_, cause) => cause
+                        .as_ref()
+                        .map_or_else(|| "-".to_owned(), |c| one_line(c, usize::MAX)),
                 };
                 vec![
                     a.attempt.to_string(),
@@ -138,7 +141,12 @@ impl HistoryView {
                 ]
             })
             .collect();
-        let mut out = table(&["ATTEMPT", "LAUNCHED", "FROM", "TO", "RAN", "LOST", "CAUSE"], &rows);
+        let table = TextTable {
+            head: &["ATTEMPT", "LAUNCHED", "FROM", "TO", "RAN", "LOST", "CAUSE"],
+            rows: &rows,
+            ..TextTable::default()
+        };
+        let mut out = table.text(columns);
         for a in &self.attempts {
             if let Some(by) = &a.sent_back_by {
                 let by = shown(by);

@@ -1,5 +1,6 @@
 //! The table of all runs.
 
+use super::columns::TextTable;
 use super::one_line;
 use super::progress::ProgressReport;
 use super::status::StatusView;
@@ -7,32 +8,29 @@ use super::time::span;
 use std::cmp::Reverse;
 use supervise_core::id::{Ms, WallMs};
 
-/// Columns that are aligned to the right.
+const HEAD: [&str; 10] = [
+    "NAME", "RUN", "STATE", "STEP", "PROVEN", "AGE", "RESTARTS", "PROGRESS", "ETA", "WHERE",
+];
 const NUMBERS: [usize; 6] = [3, 4, 5, 6, 7, 8];
+/// RUN, AGE, PROVEN, ETA and RESTARTS.
+const SPARE: [usize; 5] = [1, 5, 4, 8, 6];
 /// Characters of an identity that are shown.
 const SHORT: usize = 8;
 
-/// One line per run, the last begun first: the order stays while runs go on.
+/// One line per run, the last begun first: the order stays while runs go on. `columns`: the width of the terminal.
 #[must_use]
-pub fn table(views: &[StatusView]) -> String {
+pub fn table(views: &[StatusView], columns: Option<usize>) -> String {
     let mut views: Vec<&StatusView> = views.iter().collect();
     views.sort_by_key(|v| place_in_list(v));
-    let head = [
-        "NAME", "RUN", "STATE", "STEP", "PROVEN", "AGE", "RESTARTS", "PROGRESS", "ETA", "WHERE",
-    ];
-    let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))
-        .chain(views.iter().map(|v| row(v)))
-        .collect();
-    let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or_default();
-    let line = |row: &[String; 10]| {
-        let cells = row.iter().enumerate().map(|(n, cell)| match n {
-            9 => cell.clone(),
-            n if NUMBERS.contains(&n) => format!("{cell:>w$}", w = width(n)),
-            n => format!("{cell:<w$}", w = width(n)),
-        });
-        cells.collect::<Vec<_>>().join("  ") + "\n"
+    let rows: Vec<Vec<String>> = views.iter().map(|v| row(v).to_vec()).collect();
+    let table = TextTable {
+        head: &HEAD,
+        rows: &rows,
+        numbers: &NUMBERS,
+        spare: &SPARE,
+        ends_in_path: true,
     };
-    rows.iter().map(line).collect()
+    table.text(columns)
 }
 
 /// Sorts runs by their first launch, the last one first.
@@ -101,7 +99,7 @@ mod tests {
         let newer = view("fedcba9876543210", 40_000, Some(RunOutcome::Finished { step: None }));
         assert!(!newer.text().contains("dead"), "{}", newer.text());
         assert_eq!(
-            table(&[older, newer]),
+            table(&[older, newer], None),
             "NAME              RUN       STATE        STEP  PROVEN     AGE  RESTARTS  PROGRESS  ETA  WHERE\n\
              fedcba9876543210  fedcba98  finished        -      10      1m         0         -    -  /ckpt\n\
              0123456789abcdef  01234567  not running     -       -  1m 30s         0         -    -  /ckpt\n"

@@ -8,6 +8,7 @@ mod log;
 mod run;
 mod runs;
 
+use super::columns::{self, end_of};
 use super::count;
 use super::explain::ExplainView;
 use super::status::StatusView;
@@ -303,8 +304,8 @@ impl TopState {
         };
         let time = local_clock(now);
         let left = "supervise  ".len() + time.len() + 2;
-        let what = fold::end_of(&what, width.saturating_sub(left));
-        let gap = width.saturating_sub(left + fold::width(&what)) + 2;
+        let what = end_of(&what, width.saturating_sub(left));
+        let gap = width.saturating_sub(left + columns::width(&what)) + 2;
         Line::from(vec![
             strong("supervise  "),
             plain(what),
@@ -358,7 +359,7 @@ fn help() -> Vec<Line<'static>> {
     ];
     let mut out = vec![Line::default(), Line::from(strong("  Keys")), Line::default()];
     for (key, words) in KEYS {
-        let gap = " ".repeat(22_usize.saturating_sub(fold::width(key)));
+        let gap = " ".repeat(22_usize.saturating_sub(columns::width(key)));
         out.push(Line::from(vec![
             Span::raw("  "),
             strong(key),

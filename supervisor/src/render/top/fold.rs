@@ -1,9 +1,9 @@
-//! Fitting text into a number of columns.
+//! Lines of styled text that fit into a number of columns.
 
-use super::super::sign::StatusTone;
+use crate::render::columns::{start_of, width};
+use crate::render::sign::StatusTone;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(super) fn plain(text: impl Into<String>) -> Span<'static> {
     Span::raw(text.into())
@@ -25,56 +25,6 @@ pub(super) fn toned(text: impl Into<String>, tone: StatusTone) -> Span<'static> 
         StatusTone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
     };
     Span::styled(text.into(), style)
-}
-
-pub(super) fn width(text: &str) -> usize {
-    text.width()
-}
-
-fn start_of(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, c) in text.char_indices() {
-        used += c.width().unwrap_or_default();
-        if used > columns {
-            return &text[..at];
-        }
-    }
-    text
-}
-
-/// Truncates the end, with a mark.
-pub(super) fn begin_of(text: &str, columns: usize) -> String {
-    match width(text) <= columns {
-        true => text.to_owned(),
-        false => format!("{}…", start_of(text, columns.saturating_sub(1))),
-    }
-}
-
-/// Truncates the beginning, with a mark: paths differ at the end.
-pub(super) fn end_of(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
-        return text.to_owned();
-    }
-    let mut used = 1;
-    let fits = |(at, c): (usize, char)| {
-        used += c.width().unwrap_or_default();
-        (used <= columns).then_some(at)
-    };
-    let from = text.char_indices().rev().map_while(fits).last().unwrap_or(text.len());
-    format!("…{}", &text[from..])
-}
-
-/// Pads on the right.
-pub(super) fn padded(text: &str, columns: usize) -> String {
-    let text = begin_of(text, columns);
-    let gap = columns.saturating_sub(width(&text));
-    text + &" ".repeat(gap)
-}
-
-/// Pads on the left.
-pub(super) fn aligned(text: &str, columns: usize) -> String {
-    let text = begin_of(text, columns);
-    " ".repeat(columns.saturating_sub(width(&text))) + &text
 }
 
 pub(super) fn clip(line: Line<'static>, columns: usize) -> Line<'static> {
@@ -124,12 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_where_the_screen_ends() {
-        assert_eq!(begin_of("abcdef", 4), "abc…");
-        assert_eq!(end_of("/a/long/path", 6), "…/path");
-        assert_eq!(end_of("漢字漢字", 5), "…漢字");
-        assert_eq!(padded("漢", 4), "漢  ");
-        assert_eq!(aligned("7", 3), "  7");
+    fn lines_wrap_where_the_screen_ends() {
         assert_eq!(wrapped("one two three", 9, 2), ["one two", "  three"]);
         assert_eq!(wrapped("x漢漢漢", 1, 0), ["x", "漢", "漢", "漢"]);
         assert_eq!(wrapped("", 9, 2), [""]);
