@@ -17,6 +17,7 @@ import select
 import sys
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple, Union
@@ -30,9 +31,10 @@ METRICS = 32
 KEY = re.compile(r"[A-Za-z0-9_.@/-]{1,64}\Z")
 # A write of up to 4096 bytes to a pipe is atomic: lines of other processes never end up inside.
 LINE = 4000
-NAME_BYTES = 190
+NAME_BYTES = 180
 FILES = 1_000_000
-MARK = re.compile(r"saved\.(.+)\.(\d+)-(\d+)-(\d+)\Z", re.DOTALL)
+MARK = re.compile(r"saved\.(.+)\.(\d+)-(\d+)-(\d+)(?:-(\d+))?\Z", re.DOTALL)
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class _Reporter:
@@ -42,6 +44,7 @@ class _Reporter:
         self.pending: Optional[Tuple[int, Optional[int], Mapping[str, Any]]] = None
         self.ends_for = 0
         self.warned: Set[str] = set()
+        self.said_unsaved = False
 
     def begin(self) -> None:
         """Makes this process say its end."""
@@ -82,10 +85,27 @@ class _Reporter:
             return
         self.warned.add(problem)
         try:
-            warnings.warn(f"supervise.{what}(): {problem}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"supervise.{what}(): {problem}", RuntimeWarning, stacklevel=_level_of_caller())
         except Warning as e:
             # Warnings may be errors here; a report never raises.
             print(f"supervise: {e}", file=sys.stderr)
+
+
+    def unsaved(self, problem: str) -> None:
+        """Warns, and once tells the supervisor too, which cannot see a save that does not count."""
+        self.warn("saved", problem)
+        if not self.said_unsaved:
+            self.said_unsaved = True
+            _write("supervise: not saved: " + problem)
+
+
+def _level_of_caller() -> int:
+    """Where a warning belongs: the first line that is not of this package."""
+    level, frame = 1, sys._getframe(1)
+    inner: Optional[types.FrameType] = frame
+    while inner is not None and os.path.abspath(inner.f_code.co_filename).startswith(PACKAGE):
+        level, inner = level + 1, inner.f_back
+    return level if inner is not None else 1
 
 
 _reporter = _Reporter()
@@ -119,7 +139,7 @@ def saved(path: PathLike, step: int, *, rank: Optional[int] = None) -> None:
             _reporter.flush()
         _mark(root, path, _step(step))
     except Exception as e:  # a report never ends a training
-        _reporter.warn("saved", _words(e))
+        _reporter.unsaved(_words(e))
 
 
 def resume_from() -> Optional[Path]:
@@ -182,7 +202,7 @@ def _write(line: str) -> None:
     """One line on standard output, if there is room: below any buffer of Python's, which could block."""
     try:
         if select.select([], [1], [], 0)[1]:
-            os.write(1, line.encode("ascii") + b"\n")
+            os.write(1, line.encode("ascii", "backslashreplace") + b"\n")
     except (OSError, ValueError):
         # Standard output is closed.
         pass
@@ -197,21 +217,30 @@ def mark(path: PathLike, step: int) -> None:
 def _mark(root: str, path: PathLike, step: int) -> None:
     base, real = os.path.realpath(root), os.path.realpath(os.fspath(path))
     name = os.path.basename(real)
+    if real == base:
+        raise ValueError(f"{real} is the checkpoint root itself (supervisor.root): save each step into a file or directory of its own in it")
     if os.path.dirname(real) != base:
         raise ValueError(f"{real} is not directly in the checkpoint root {base} (supervisor.root)")
     if name.startswith((".", "saved.")) or len(os.fsencode(name)) > NAME_BYTES:
         raise ValueError(f"{name[:200]!r} is no name of a checkpoint: up to {NAME_BYTES} bytes, not beginning with `.` or `saved.`")
     name.encode("utf-8")
-    files, size = _size(real)
+    files, size, newest = _size(real)
     if files == 0:
         raise ValueError(f"there is no file in {real}")
-    mark = f"saved.{name}.{step}-{files}-{size}"
+    mark = f"saved.{name}.{step}-{files}-{size}-{newest}"
     for other, marked, of in _marks(base):
         if marked == name and of != step:
             _reporter.warn("saved", "give each step a name of its own: an overwritten checkpoint is lost if its save is killed")
         if other != mark and (marked == name or not os.path.lexists(os.path.join(base, marked))):
             _remove(os.path.join(base, other))
-    os.close(os.open(os.path.join(base, mark), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    made = os.open(os.path.join(base, mark), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        # Equal times show that neither the mark nor the files were written again, and that both are no copies.
+        os.utime(made, ns=(newest, newest))
+    except OSError:
+        pass
+    finally:
+        os.close(made)
 
 
 def _marks(base: str) -> List[Tuple[str, str, int]]:
@@ -231,11 +260,12 @@ def _remove(path: str) -> None:
         pass
 
 
-def _size(path: str) -> Tuple[int, int]:
-    """Number of regular files and their bytes; links are not followed."""
+def _size(path: str) -> Tuple[int, int, int]:
+    """Number of regular files, their bytes, and when the newest was written, in ns; links are not followed."""
     if os.path.isfile(path):
-        return 1, os.lstat(path).st_size
-    files = size = 0
+        stat = os.lstat(path)
+        return 1, stat.st_size, stat.st_mtime_ns
+    files = size = newest = 0
     stack = [path]
     while stack:
         with os.scandir(stack.pop()) as entries:
@@ -243,11 +273,11 @@ def _size(path: str) -> Tuple[int, int]:
                 if entry.is_dir(follow_symlinks=False):
                     stack.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
-                    files += 1
-                    size += entry.stat(follow_symlinks=False).st_size
+                    stat = entry.stat(follow_symlinks=False)
+                    files, size, newest = files + 1, size + stat.st_size, max(newest, stat.st_mtime_ns)
                 if files > FILES:
                     raise ValueError(f"more than {FILES} files in {path}")
-    return files, size
+    return files, size, newest
 
 
 def numbers(values: Mapping[str, Any]) -> Dict[str, float]:

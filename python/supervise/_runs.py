@@ -177,9 +177,13 @@ def run(name: str) -> Run:
 
 
 def runs() -> List[Run]:
-    """Every run of this user that the machine knows, as `supervise status` lists them."""
-    named = (_status(one) for one in _list(ask("status")))
+    """Every run of this user that the machine knows, the one that was launched last first."""
+    named = sorted(map(_status, _list(ask("status"))), key=_launched, reverse=True)
     return [Run(status.run_dir or status.run) for status in named if status.run_dir or status.run]
+
+
+def _launched(status: Status) -> int:
+    return _int(_map(status.raw.get("ledger")).get("began")) or 0
 
 
 def _status(value: object) -> Status:

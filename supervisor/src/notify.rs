@@ -11,7 +11,7 @@ pub use pace::NotifyThrottle;
 
 use crate::render::advice::advice;
 use crate::render::condition;
-use crate::render::outcome::outcome_words;
+use crate::render::outcome::outcome_in;
 use crate::render::record::words;
 use crate::render::time::{span, stamp};
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ pub fn notice(r: &JournalRecord, s: &RunState, whose: EventRun<'_>) -> Option<No
         return None;
     };
     if let Decision::Finish { outcome } = what {
-        let text = outcome_words(outcome);
+        let text = outcome_in(outcome, s);
         return Some(build(end(outcome), text, Some(outcome), s, whose));
     }
     let event = reasons.iter().find_map(|r| of_code(&r.code))?;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -146,14 +147,53 @@ class Loop(unittest.TestCase):
         self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [5])
 
     def test_an_unknown_format_is_resumed_from_only_if_that_is_meant(self):
-        done = self.run_loop(12, [7], "bin")
+        with mock.patch.dict(os.environ, {"PACE": "0.3"}):
+            done = self.run_loop(12, [8], "bin")
         self.assertEqual(done.returncode, 4, done.stdout)
-        self.assertIn("proof.trust_reported", done.stdout)
-        [step] = supervise.run(str(self.root)).checkpoints()
+        lines = done.stdout.splitlines()
+        of = lambda text: next(at for at, line in enumerate(lines) if text in line)
+        self.assertLess(of("WARNING: attempt 1: step_5.bin"), of("was killed by SIGKILL"), done.stdout)
+        self.assertIn("--set supervisor.proof.trust_reported=true", lines[of("  next:")])
+        run = supervise.run(str(self.root))
+        [step] = run.checkpoints()
         self.assertEqual((step.step, step.verdict, step.findings), (5, "unknown", ("reported_only",)))
-        done = self.run_loop(12, [7], "bin", "proof.trust_reported=true")
+        [warning] = run.status().raw["attempt"]["warnings"]
+        self.assertIn("reported, not proven", warning)
+        done = self.run_loop(12, [8], "bin", "proof.trust_reported=true")
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 5])
+        self.assertIn("resume from step_5.bin: newest whole step (reported)", done.stdout)
+        self.assertIn("step 10 is reported", done.stdout)
+        self.assertNotRegex(done.stdout.replace("not proven", ""), r"\bis proven|proven step|\(proven")
+        self.assertEqual([a.from_step for a in run.history()], [0, 5])
+
+    def test_a_save_outside_of_the_root_is_said_at_once(self):
+        elsewhere = self.dir / "elsewhere"
+        elsewhere.mkdir()
+        loop = self.dir / "loop.py"
+        loop.write_text(loop.read_text().replace("file = os.path.join(root,", f"file = os.path.join({str(elsewhere)!r},"))
+        done = self.run_loop(10, [])
+        [line] = [line for line in done.stdout.splitlines() if "WARNING: attempt 1: a save does not count" in line]
+        self.assertIn(f"{elsewhere}/step_5.json is not directly in the checkpoint root {self.root}", line)
+        [warning] = supervise.run(str(self.root)).status().raw["attempt"]["warnings"]
+        self.assertIn("is not directly in the checkpoint root", warning)
+
+    def test_a_file_that_was_written_again_is_not_the_older_step(self):
+        self.assertEqual(self.run_loop(20, []).returncode, 0)
+        newest = self.root / "step_20.json"
+        newest.write_text(newest.read_text())
+        done = self.run_loop(25, [])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([a.from_step for a in supervise.run(str(self.root)).history()], [0, 15])
+
+    def test_a_copy_of_the_root_has_its_steps(self):
+        self.assertEqual(self.run_loop(10, []).returncode, 0)
+        for copy in (lambda a, b: shutil.copytree(a, b), lambda a, b: shutil.copytree(a, b, copy_function=shutil.copy)):
+            to = self.dir / "copy"
+            copy(self.root, to)
+            shutil.rmtree(to / ".supervise")
+            told = json.loads(subprocess.check_output([found(), "checkpoints", str(to), "--json"]))
+            self.assertEqual([(s["step"], s["verdict"]) for s in told["steps"]], [(10, "whole"), (5, "whole")])
+            shutil.rmtree(to)
 
 
 if __name__ == "__main__":

@@ -130,8 +130,14 @@ class Saved(unittest.TestCase):
     def saves(self, code, **env):
         done = ran(f"import os; os.chdir({str(self.root)!r})\n" + textwrap.dedent(code), SUPERVISE_SAVES=str(self.root), **env)
         self.assertEqual(done.returncode, 0, done.stderr)
-        marks = sorted(p.name for p in self.root.iterdir() if p.name.startswith("saved."))
-        return marks, done.stderr
+        return sorted(self.undated(p) for p in self.root.iterdir() if p.name.startswith("saved.")), done.stderr
+
+    def undated(self, mark):
+        """The name of a mark without the time in it, which is its own."""
+        name, _, newest = mark.name.rpartition("-")
+        if newest != str(mark.stat().st_mtime_ns):
+            return mark.name
+        return name
 
     def test_a_file_and_a_directory_are_marked(self):
         (self.root / "a.pt").write_bytes(b"12345")
@@ -160,6 +166,21 @@ class Saved(unittest.TestCase):
             marks, told = self.saves(f"supervise.saved({path!r}, 1)")
             self.assertEqual(marks, ["saved.x"], path)
             self.assertIn("RuntimeWarning", told, path)
+        self.assertIn("is the checkpoint root itself", self.saves("supervise.saved('.', 1)")[1])
+
+    def test_the_supervisor_is_told_once_that_a_save_does_not_count(self):
+        code = "for n in (1, 2): supervise.saved('/tmp/ü%d' % n, n)"
+        got = lines(code, SUPERVISE_SAVES=str(self.root))
+        self.assertEqual(len(got), 1)
+        self.assertTrue(got[0].startswith("supervise: not saved: /tmp/\\xfc1 is not directly in the checkpoint root"), got)
+
+    def test_a_warning_names_the_line_of_the_loop(self):
+        loop = self.root / "loop.py"
+        loop.write_text("import supervise\nsupervise.saved('/etc/hostname', 1)\nsupervise.report('x')\nsupervise.report(1, 2, {'a b': 1})\n")
+        env = {"SUPERVISE_ATTEMPT": "a/1/1", "SUPERVISE_SAVES": str(self.root), **HERE}
+        done = subprocess.run([sys.executable, str(loop)], env=env, capture_output=True, text=True, timeout=120)
+        for line in (2, 3, 4):
+            self.assertIn(f"loop.py:{line}: RuntimeWarning", done.stderr)
 
     def test_only_the_first_rank_marks(self):
         (self.root / "a.pt").write_bytes(b"1")

@@ -78,6 +78,11 @@ sys.exit({code})
     def test_runs_lists_those_of_the_machine(self):
         self.assertEqual(supervise.runs(), [supervise.Run("/ckpt/.supervise")])
 
+    def test_the_run_that_was_launched_last_comes_first(self):
+        of = lambda run, ledger: {"run": run, "run_dir": f"/{run}", "ledger": ledger}
+        self.answers({"status": [of("old", {"began": 5}), of("none", None), of("new", {"began": 9})]})
+        self.assertEqual([run.name for run in supervise.runs()], ["/new", "/old", "/none"])
+
     def test_whatever_has_another_type_is_unknown(self):
         odd = {"run": 3, "mode": None, "progress": [], "outcome": {"word": 1}, "attempts": "x", "mark": True}
         self.answers({"status": [odd]})

@@ -296,6 +296,9 @@ impl PartialStep {
     }
 }
 
+/// Code of the finding about a step of which a training loop says that it is complete, and nothing else does.
+pub const REPORTED_ONLY: &str = "reported_only";
+
 /// A checkpoint's identity: its directory relative to the checkpoint root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -455,6 +458,12 @@ impl CheckpointSummary {
     #[must_use]
     pub fn is_proven(&self, depth: Depth) -> bool {
         self.verdict == Verdict::Whole && self.proven.is_some_and(|d| d >= depth)
+    }
+
+    /// Returns true if a file of it is of a format that is not read: as many files and bytes as the loop reported are here.
+    #[must_use]
+    pub fn is_reported_only(&self) -> bool {
+        self.findings.iter().any(|f| f.code == REPORTED_ONLY)
     }
 
     /// The finding that decided the verdict, if it is not whole.

@@ -2,6 +2,7 @@
 //! file that disagrees only raises a question for the operator, who may have rolled back.
 
 mod degraded;
+mod finished;
 mod fit;
 mod fresh_start;
 pub mod generations;
@@ -27,12 +28,14 @@ pub use crate::resume::interval::save_interval;
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::{RunMode, RunState, StepOrigin};
 use degraded::or_degraded;
+use finished::ended_before;
 use fit::{from_path, from_step};
 use fresh_start::{fresh_by_wish, from_nothing, go_on_clearing};
-use needs_operator::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
+use needs_operator::{link_words, linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use tail::undone_tail;
 use unproven::unproven;
 
+pub(crate) use finished::last_step_done;
 pub use tail::is_overrun;
 
 pub use next::in_next_term;
@@ -263,6 +266,7 @@ fn as_written(spec: &RunSpec) -> &'static str {
     let p = &spec.policy;
     match (p.start.recovery, p.start.off_by_command) {
         (true, _) => "nothing is known of this command's checkpoints",
+        (false, true) if spec.declared.is_some() => "[resume] in its declaration has no words for a step",
         (false, true) => "the command switches recovery off",
         (false, false) => "recovery is off (--no-recovery, supervisor.recovery)",
     }
@@ -307,15 +311,8 @@ fn from_newest(
         };
         reasons.push(undone);
     }
-    let is_known = last_step(s, spec).is_some() && s.progress.finished == Some(c.step);
-    // It came to its end, and more is planned now.
-    let was_last = c.trainer_note.and_then(|note| note.planned) == Some(c.step);
-    if is_known && spec.may_end_early && !was_last && !asked {
-        let text = format!(
-            "the trainer ended its training by itself at step {0}; to train on from there: `--from {0}`",
-            c.step
-        );
-        reasons.push(Reason::new("stopped_early", text));
+    if let Some(reason) = ended_before(s, spec, c).filter(|_| !asked) {
+        reasons.push(reason);
         return ResumeChoice::Finished { step: c.step, reasons };
     }
     if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {
@@ -406,10 +403,7 @@ fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<S
             }
             // A link is not followed, but not passed over either: it may point to the newest step.
             Verdict::Unknown if from.is_none() && c.findings.iter().any(|f| f.code == "symlink") => {
-                let why = format!(
-                    "{} is a symbolic link: put the step itself there, or say which one is meant (--from N)",
-                    c.id
-                );
+                let why = link_words(c);
                 reasons.insert(0, Reason::new("symlink", why.clone()));
                 return Newest::Refused(why, reasons);
             }
@@ -460,12 +454,15 @@ fn is_elsewhere(id: &CkptId) -> bool {
 }
 
 fn found(c: &CheckpointSummary, asked: Option<String>) -> Reason {
-    let depth = c.proven.map_or("not", |d| d.word());
+    let known = match c.is_reported_only() {
+        true => "reported".to_owned(),
+        false => format!("proven: {}", c.proven.map_or("not", |d| d.word())),
+    };
     if let Some(wish) = asked {
-        let text = format!("{} was asked for ({wish}) and is whole (proven: {depth})", c.id);
+        let text = format!("{} was asked for ({wish}) and is whole ({known})", c.id);
         return Reason::new("asked_for", text);
     }
-    let text = format!("{} is the newest whole step (proven: {depth})", c.id);
+    let text = format!("{} is the newest whole step ({known})", c.id);
     Reason::new("newest_whole", text)
 }
 

@@ -6,10 +6,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use supervise_checkpoint::SweepOptions;
-use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, generation_step};
+use supervise_checkpoint::latest_file::{GENERATIONS, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
-use supervise_host::io_worker::{FileProver, RunCheckpoints, walk};
+use supervise_host::io_worker::{FileProver, RunCheckpoints, live_dir, walk};
 use supervise_trainers::{ExpectedLayout, InPlaceLayout, TrainerAdapter, registry};
 
 /// Every export below a root, newest first. `memory`: bytes to use for reading them.
@@ -129,18 +129,18 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     }
 }
 
-/// The trainer whose steps are under a root, by their names; a trainer with steps if there are none.
+/// The trainer whose steps are under a root, by its marks or by their names; a trainer with steps if there are none.
 pub(super) fn owner_of(root: &Utf8Path) -> &'static dyn TrainerAdapter {
     let entries = root.read_dir_utf8().into_iter().flatten().flatten();
-    let found = entries
-        .map(|e| e.file_name().to_owned())
-        .find_map(|n| registry::of_step_name(&n));
-    found.unwrap_or_else(registry::first_with_steps).0
+    let names: Vec<String> = entries.map(|e| e.file_name().to_owned()).collect();
+    let named = || names.iter().find_map(|n| registry::of_step_name(n));
+    registry::of_marks(&names).unwrap_or_else(|| named().unwrap_or_else(registry::first_with_steps).0)
 }
 
 /// The trainer that keeps its only checkpoint here.
 pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn TrainerAdapter> {
-    let own = root.join(GENERATIONS).is_dir() || root.join(LATEST).exists();
+    // Other trainers have a LATEST, too: it has to name a generation.
+    let own = root.join(GENERATIONS).is_dir() || live_dir(root) != root;
     let generation = root.file_name().and_then(generation_step).is_some();
     let has_state = |layout: &dyn InPlaceLayout| {
         let mut engines = dirs(root).into_iter();

@@ -65,6 +65,15 @@ const OTHER_FLAGS: [(&[&str], &str, &str); 3] = [
     ),
 ];
 
+/// What Rust says of text that is no number, and what to say instead.
+const NUMBERS: [(&str, &str); 2] = [
+    (
+        "invalid digit found in string",
+        "expected a whole number, such as 120, without a sign or a unit",
+    ),
+    ("number too large to fit in target type", "the number is too large"),
+];
+
 /// Refuses an empty argument, usually an unset variable of the shell.
 ///
 /// # Errors
@@ -146,7 +155,12 @@ fn of_clap(mut e: clap::Error, words: &[String]) -> CliError {
     let text = e.render().to_string();
     let mut lines = text.lines().map(str::to_owned).filter(|l| !l.is_empty());
     let first = lines.next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    let mut message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    for (of_rust, plain) in NUMBERS {
+        if let Some(head) = message.strip_suffix(of_rust) {
+            message = format!("{head}{plain}");
+        }
+    }
     let error = CliError::usage(message).with_lines(lines);
     match with_set {
         Some(command) => error.hint(format!("an override is written with --set: {command}")),

@@ -14,7 +14,7 @@ use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth};
+use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth, scan_width};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::{OwnStep, RunState};
 use supervise_host::io_worker::{
@@ -44,8 +44,6 @@ pub(super) const EXITS: [SuperviseExitCode; 8] = [
 
 /// The code of the finding about the cost of a crash.
 const CADENCE: &str = "cadence";
-/// Number of whole steps to look for: the newest and the one before it.
-const WHOLE: u32 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -127,12 +125,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
     let depth = needed_depth(&state, &prepared.order.spec);
-    let mut report = scan(&prepared, &state.disk.own, depth);
+    let whole = scan_width(&state, &prepared.order.spec);
+    let mut report = scan(&prepared, &state.disk.own, depth, whole);
     // A step that the run is not known to have written is read as a whole.
     state.disk.scan = Some(report.clone());
     let deeper = needed_depth(&state, &prepared.order.spec);
     if deeper > depth {
-        report = scan(&prepared, &state.disk.own, deeper);
+        report = scan(&prepared, &state.disk.own, deeper, whole);
     }
     let scan = report;
     let choice = choose(&state, &prepared.order.spec, &scan);
@@ -220,13 +219,13 @@ fn open_case(p: &PreparedRun) -> Option<String> {
     ))
 }
 
-fn scan(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
-    let mut report = scan_root(p, own, depth);
+fn scan(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth, whole: u32) -> ScanReport {
+    let mut report = scan_root(p, own, depth, whole);
     name_own_modules(&p.order.spec, &mut report.steps);
     report
 }
 
-fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
+fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth, whole: u32) -> ScanReport {
     let Some(root) = &p.order.spec.root else {
         return ScanReport {
             empty: true,
@@ -239,7 +238,7 @@ fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> 
     let expect = expect(&p.order.spec);
     let trainer = adapter_of(&p.order.spec);
     let mut prover = RootProver::new(root, trainer, &expect).knowing(own);
-    let mut report = prover.scan(depth, WHOLE, &mut |_| true);
+    let mut report = prover.scan(depth, whole, &mut |_| true);
     if let ResumeIntent::Path { path, .. } = &p.order.spec.resume
         && !path.starts_with(root)
         && let (Some(above), Some(name)) = (path.parent(), path.file_name())

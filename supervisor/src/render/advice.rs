@@ -1,5 +1,6 @@
 //! The commands that help after a run has stopped.
 
+use supervise_core::checkpoint::Verdict;
 use supervise_core::event::ScanReport;
 use supervise_core::journal::record::{ONLY_OBSERVED, RunOutcome, UNFAMILIAR_GLOBALS};
 use supervise_core::state::RunState;
@@ -49,6 +50,15 @@ pub fn next_step(outcome: &RunOutcome, s: &RunState, run: &str) -> Option<String
 }
 
 fn no_proof(s: &RunState, run: &str) -> String {
+    let mut all = s.disk.scan.iter().flat_map(|scan| &scan.steps);
+    if all
+        .next()
+        .is_some_and(|c| c.is_reported_only() && c.verdict != Verdict::Whole)
+    {
+        return format!(
+            "if the loop notices a damaged file by itself, add --set supervisor.proof.trust_reported=true to the same `supervise run`: it resumes from what was reported; or use --fresh, which moves all steps aside and starts at step 0 (`supervise checkpoints {run}` lists them)"
+        );
+    }
     let steps = s.disk.scan.as_ref().map(ScanReport::resumable).unwrap_or_default();
     if steps.is_empty() {
         return format!(

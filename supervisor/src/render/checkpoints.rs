@@ -158,7 +158,10 @@ fn row(c: &CheckpointSummary, only: bool, verbose: bool) -> Vec<String> {
         } else {
             c.verdict.to_string()
         }),
-        verbose.then(|| c.proven.map_or("no", |d| d.word()).to_owned()),
+        verbose.then(|| match c.is_reported_only() {
+            true => "reported".to_owned(),
+            false => c.proven.map_or("no", |d| d.word()).to_owned(),
+        }),
         verbose.then(|| resume_word(c).to_owned()),
         Some(bytes(c.bytes)),
         Some(newest),

@@ -2,7 +2,7 @@
 
 use super::advice::advice;
 use super::count;
-use super::outcome::outcome_words;
+use super::outcome::{outcome_in, proven_word};
 use super::record::start_point;
 use super::terminal::shown;
 use supervise_core::spec::RunSpec;
@@ -14,7 +14,7 @@ pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
     let mut out = match &s.outcome {
         Some(o) => format!(
             "{} (exit code {})\n",
-            shown(&outcome_words(o)),
+            shown(&outcome_in(o, s)),
             s.exit_code().unwrap_or_else(|| o.exit_code())
         ),
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
@@ -31,7 +31,7 @@ pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
         .map(|l| format!(" of {l}"))
         .unwrap_or_default();
     if let Some(mark) = s.progress.mark {
-        out.push_str(&format!("newest proven step: {mark}{of}; "));
+        out.push_str(&format!("newest {} step: {mark}{of}; ", proven_word(s)));
     }
     out.push_str(&format!(
         "{}, term {}\n",

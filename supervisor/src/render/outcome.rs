@@ -1,7 +1,10 @@
 //! How a run ended, as text.
 
 use crate::lead::Lead;
+use supervise_core::checkpoint::{Depth, Verdict};
+use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::RunOutcome;
+use supervise_core::state::RunState;
 
 /// How a run ended, as text.
 #[must_use]
@@ -27,5 +30,38 @@ pub fn outcome_words(o: &RunOutcome) -> String {
         RunOutcome::GaveUp { why } => format!("{} {why}", Lead::GaveUp),
         RunOutcome::Environment { why } => format!("the environment does not allow it: {why}"),
         RunOutcome::Config { why } => format!("the command has to be changed: {why}"),
+    }
+}
+
+/// The same for a run in this state: what the training loop only reported is not proven.
+#[must_use]
+pub fn outcome_in(o: &RunOutcome, s: &RunState) -> String {
+    match o {
+        RunOutcome::Finished { step: Some(step) } => {
+            format!("{} step {step} is {}", Lead::Finished, proven_word(s))
+        }
+        o => outcome_words(o),
+    }
+}
+
+/// How the newest step of a run that counts is known.
+#[must_use]
+pub(super) fn proven_word(s: &RunState) -> &'static str {
+    match s.progress.is_reported {
+        true => "reported",
+        false => "proven",
+    }
+}
+
+/// A reason as a sentence of its own. `mark`: the step that was proven last.
+#[must_use]
+pub(super) fn reason_words(reason: &Reason, mark: Option<u64>) -> String {
+    let of_depth = |depth: Depth| format!("{} ({})", Verdict::Whole, depth.word());
+    match mark.filter(|_| reason.code == "proven") {
+        Some(step) if reason.text == of_depth(Depth::Full) => format!("step {step} is whole: every byte was read"),
+        Some(step) if reason.text == of_depth(Depth::Structure) => {
+            format!("step {step} is whole: the structure of its files was checked")
+        }
+        _ => reason.text.clone(),
     }
 }

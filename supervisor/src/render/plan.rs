@@ -1,5 +1,6 @@
 //! The next launch: where it starts and why, what it changes, and what a crash can cost.
 
+use super::outcome::outcome_words;
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
@@ -34,6 +35,9 @@ pub struct PlanView {
     pub declared: Option<PlanDeclaration>,
     #[serde(skip)]
     package: &'static str,
+    /// How a start would end, as `run` says it.
+    #[serde(skip)]
+    refusal: Option<String>,
     /// The interpreter's answer; `null` if it was not asked or did not answer.
     pub interpreter: Option<PythonInfo>,
     pub version_unknown: Option<String>,
@@ -169,6 +173,7 @@ impl PlanView {
             version_unknown: p.release.why.clone(),
             root: p.order.spec.root.as_ref().map(ToString::to_string),
             run_dir: p.order.spec.run_dir.to_string(),
+            refusal: None,
             would: "launch",
             exit_code: None,
             from: None,
@@ -218,6 +223,7 @@ impl PlanView {
             }
             ResumeChoice::Refuse { outcome, reasons } => {
                 self.would = "refuse";
+                self.refusal = outcome_words(outcome).split_once(':').map(|(lead, _)| lead.to_owned());
                 self.exit_code = Some(outcome.exit_code());
                 self.reasons.clone_from(reasons);
             }
@@ -228,10 +234,8 @@ impl PlanView {
     pub fn ended_before(&mut self, outcome: &RunOutcome) {
         self.would = "ended_before";
         self.exit_code = Some(outcome.exit_code());
-        self.notes.insert(
-            0,
-            format!("it ended before: {}", super::outcome::outcome_words(outcome)),
-        );
+        self.notes
+            .insert(0, format!("it ended before: {}", outcome_words(outcome)));
     }
 
     /// Another supervisor holds this run: the plan shows what a launch after it would do.
@@ -316,8 +320,19 @@ impl PlanView {
         ]
     }
 
+    /// Returns true if `run` would be refused before it chooses where to start.
+    fn is_refused(&self) -> bool {
+        self.exit_code
+            .is_some_and(|code| code != SuperviseExitCode::Finished.code())
+    }
+
     fn headline(&self) -> String {
         match (self.would, &self.from) {
+            ("launch", from) if self.is_refused() => format!(
+                "would refuse to start here (exit code {})\n{}",
+                self.exit_code.unwrap_or(1),
+                after("otherwise", from.as_ref())
+            ),
             ("launch", Some(from)) => format!("would {}", shown(&start_point(from))),
             ("finished", _) => "nothing to do: the run is finished (exit code 0)".to_owned(),
             ("ended_before", from) => format!(
@@ -336,7 +351,16 @@ impl PlanView {
                 after("once they have ended", from.as_ref())
             ),
             ("wait", _) => "would wait".to_owned(),
-            _ => format!("would refuse to start (exit code {})", self.exit_code.unwrap_or(1)),
+            _ => {
+                let lead = self
+                    .refusal
+                    .as_ref()
+                    .map_or_else(String::new, |lead| format!(": {lead}"));
+                format!(
+                    "would refuse to start (exit code {}){lead}",
+                    self.exit_code.unwrap_or(1)
+                )
+            }
         }
     }
 

@@ -6,7 +6,7 @@ mod script;
 pub use edit::{edit_because, edit_words};
 
 use super::condition;
-use super::outcome::outcome_words;
+use super::outcome::{outcome_in, outcome_words, proven_word};
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use crate::lead::Lead;
@@ -29,11 +29,12 @@ use supervise_core::state::RunState;
 const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_400);
 const FOREIGN: usize = 300;
 
-const SAID: [&str; 7] = [
+const SAID: [&str; 8] = [
     "judged_anew",
     "vanished",
     "beyond",
     "stopped_early",
+    "last_step_done",
     "tail_failed",
     "spread_changed",
     "spread_not_recorded",
@@ -334,7 +335,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &RunState) -> Option<String> 
                 what => format!("waiting {} {left}{why}", condition::until(what)),
             }
         }
-        Decision::Mark { step } => format!("step {step} is proven{why}"),
+        Decision::Mark { step } => format!("step {step} is {}{why}", proven_word(s)),
         Decision::HandBack { .. } => format!("{a}: stops in time, to go on when the scheduler starts it again{why}"),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
         Decision::Suspect { what } | Decision::WouldHave { what } | Decision::Unwatched { what } => {
@@ -348,7 +349,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &RunState) -> Option<String> 
             };
             format!("{warning}{a}: {}", one_line(text, 600))
         }
-        Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),
+        Decision::Finish { outcome } => format!("{}{}", outcome_in(outcome, s), finish_reason(outcome, reasons)),
         Decision::Fence { attempt: None }
         | Decision::Choose
         | Decision::Launch { .. }

@@ -1,9 +1,11 @@
 //! The status of a run, as text and as stable JSON.
 
+mod attempt;
 mod job;
 mod kept;
 mod trend;
 
+pub use attempt::{AttemptView, phase_word};
 pub use job::JobView;
 pub use kept::KeptView;
 pub use trend::MetricTrend;
@@ -13,7 +15,7 @@ use super::condition;
 use super::danger::DangerView;
 use super::elsewhere::RemoteSupervisor;
 use super::ledger::LedgerView;
-use super::outcome::outcome_words;
+use super::outcome::{outcome_in, proven_word, reason_words};
 use super::progress::ProgressReport;
 use super::record::rehearsed;
 use super::terminal::shown;
@@ -22,14 +24,12 @@ use super::{count, one_line, shown_command};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::tally;
-use supervise_core::diagnosis::last_lines;
-use supervise_core::event::TrainerPhase;
 use supervise_core::event::rehearsal::RehearsalResult;
 use supervise_core::id::WallMs;
 use supervise_core::journal::reason::Reason;
 use supervise_core::spec::RunSpec;
-use supervise_core::spec::gang::{AttemptNodes, lost_words};
-use supervise_core::state::{Attempt, LetGo, RollBack, RunHold, RunMode, RunState};
+use supervise_core::spec::gang::lost_words;
+use supervise_core::state::{LetGo, RollBack, RunHold, RunMode, RunState};
 use supervise_host::process::LeftoverProcess;
 
 /// Whether a process is running.
@@ -40,24 +40,6 @@ pub struct Liveness {
     /// Suspended by `^Z` or SIGSTOP.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-}
-
-/// The current attempt, or the last one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AttemptView {
-    pub no: u32,
-    pub step: Option<u64>,
-    /// What it is doing; `null` if it has exited.
-    pub phase: Option<TrainerPhase>,
-    /// The step it started from; 0 for a fresh start, `null` if it runs as written.
-    pub resumed_from: Option<u64>,
-    /// PIDs of its workers.
-    pub workers: Vec<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<AttemptNodes>,
-    pub gone: bool,
-    /// The last output of the worker that failed first, if no line in it is known.
-    pub lines: Vec<String>,
 }
 
 /// How the run ended.
@@ -135,6 +117,8 @@ pub struct StatusView {
     #[serde(skip)]
     command: Option<String>,
     #[serde(skip)]
+    proven_word: &'static str,
+    #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
     pub(crate) now: Option<WallMs>,
@@ -179,14 +163,14 @@ impl StatusView {
             guard: alive.guard,
             attempts: s.attempts.0,
             restarts: s.restarts,
-            attempt: s.attempt.as_ref().map(attempt_view),
+            attempt: s.attempt.as_ref().map(AttemptView::of),
             mark: s.progress.mark.map(|m| m.0),
             charged: s.budget.charged,
             retries: spec.map(|p| p.policy.failure.retries),
             outcome: s.outcome.as_ref().map(|o| OutcomeView {
                 word: o.word(),
                 exit_code: s.exit_code().unwrap_or_else(|| o.exit_code()),
-                why: outcome_words(o),
+                why: outcome_in(o, s),
             }),
             reasons: s.why.clone(),
             last_step: spec.and_then(|p| p.last_step).or(s.progress.total).map(|l| l.0),
@@ -211,6 +195,7 @@ impl StatusView {
             progress: None,
             trends: MetricTrend::of(s),
             command: spec.filter(|p| p.root.is_none()).map(|p| shown_command(&p.command)),
+            proven_word: proven_word(s),
             waits_for: match &s.mode {
                 RunMode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
@@ -223,9 +208,10 @@ impl StatusView {
         }
     }
 
-    pub(super) fn because(&self) -> impl Iterator<Item = &Reason> {
+    pub(super) fn because(&self) -> impl Iterator<Item = String> {
         let told = self.outcome.as_ref().map(|o| o.why.as_str()).unwrap_or_default();
-        self.reasons.iter().filter(move |r| !told.contains(r.text.trim()))
+        let new = self.reasons.iter().filter(move |r| !told.contains(r.text.trim()));
+        new.map(|r| reason_words(r, self.mark))
     }
 
     /// Returns true if its supervisor is running, here or on another machine.
@@ -341,7 +327,10 @@ impl StatusView {
             row("scheduler", job.words());
         }
         if let Some(a) = &self.attempt {
-            row("attempt", attempt_text(a));
+            row("attempt", a.text());
+            for warning in &a.warnings {
+                row("warning", one_line(warning, 600));
+            }
         }
         if let Some(nodes) = self.attempt.as_ref().and_then(|a| a.nodes.as_ref()) {
             let lost = match nodes.lost.as_slice() {
@@ -385,13 +374,14 @@ impl StatusView {
         }
         if let Some(since) = self.since {
             let ages = match (self.age(since), self.now.and_then(|last| self.age(last.0))) {
+                (Some(age), _) if self.outcome.is_some() => format!(" (ended {age} ago)"),
                 (Some(age), Some(last)) => format!(" ({} for {age}, last event {last} ago)", self.mode),
                 _ => String::new(),
             };
             row("since", format!("{}{ages}", local_stamp(WallMs(since))));
         }
         for (at, reason) in self.because().enumerate() {
-            row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
+            row(if at == 0 { "because" } else { "" }, one_line(&reason, 600));
         }
         for (at, process) in self.undead.iter().enumerate() {
             row(if at == 0 { "still lives" } else { "" }, process.to_string());
@@ -411,7 +401,7 @@ impl StatusView {
     fn proven(&self) -> String {
         let of = self.last_step.map(|l| format!(" of {l}")).unwrap_or_default();
         let mark = match self.mark {
-            Some(m) => format!("step {m}{of} is proven"),
+            Some(m) => format!("step {m}{of} is {}", self.proven_word),
             None => "no step is proven yet".to_owned(),
         };
         let steps: Vec<String> = self.checkpoints.iter().map(|(word, n)| format!("{n} {word}")).collect();
@@ -453,46 +443,5 @@ fn liveness(l: Liveness) -> String {
         (true, Some(pid)) => format!("alive, pid {pid}"),
         (true, None) => "alive".to_owned(),
         (false, _) => "dead".to_owned(),
-    }
-}
-
-fn attempt_view(a: &Attempt) -> AttemptView {
-    use supervise_core::journal::record::StartPoint;
-    AttemptView {
-        no: a.no.0,
-        step: a.training.step.map(|s| s.0),
-        phase: (!a.end.gone).then_some(a.training.phase),
-        resumed_from: match &a.order.from {
-            StartPoint::AsIs => None,
-            other => Some(other.step().0),
-        },
-        workers: a.launch.workers.iter().map(|w| w.pid).collect(),
-        nodes: (!a.nodes.is_empty()).then(|| a.nodes.clone()),
-        gone: a.end.gone,
-        lines: last_lines(a).to_vec(),
-    }
-}
-
-fn attempt_text(a: &AttemptView) -> String {
-    let from = match a.resumed_from {
-        Some(0) => ", from scratch".to_owned(),
-        Some(n) => format!(", resumed from step {n}"),
-        None => ", started as written".to_owned(),
-    };
-    let step = a.step.map(|s| format!(", at step {s}")).unwrap_or_default();
-    let phase = a.phase.map(|p| format!(" ({})", phase_word(p))).unwrap_or_default();
-    let end = if a.gone { ", ended" } else { "" };
-    format!("{}{from}{step}{phase}{end}", a.no)
-}
-
-/// A phase in one word.
-#[must_use]
-pub fn phase_word(p: TrainerPhase) -> &'static str {
-    match p {
-        TrainerPhase::Startup => "starting up",
-        TrainerPhase::Step => "training",
-        TrainerPhase::Save => "saving",
-        TrainerPhase::Validate => "validating",
-        TrainerPhase::Exit => "ending",
     }
 }

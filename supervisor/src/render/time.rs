@@ -2,7 +2,7 @@
 //! same; what a command prints for people has them in the zone of this machine (`TZ`, else `/etc/localtime`).
 
 use jiff::Timestamp;
-use jiff::civil::{DateTime, Time};
+use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime;
 use jiff::tz::{Offset, TimeZone};
 use std::sync::LazyLock;
@@ -59,43 +59,56 @@ fn text(at: WallMs, zone: &TimeZone, format: &str) -> String {
     strtime::format(format!("{format}{offset}"), &local).unwrap_or_else(|_| at.to_string())
 }
 
-/// The moment that an operator means: so long ago (`10m`), a time of day here (`02:30`, the last one), or a date and time, here or with
-/// its offset.
+/// The moment that an operator means: so long ago (`10m`), a time of day (`02:30`, the last one), or a date and time, here or with an offset.
 ///
 /// # Errors
-/// It is none of these.
+/// It is none of these, or has not come yet.
 pub fn moment(text: &str, now: WallMs) -> Result<WallMs, String> {
     let text = text.trim();
     if let Ok(ago) = parse_duration(text) {
         let ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
         return Ok(WallMs(now.0.saturating_sub(ms)));
     }
-    if let Ok(at) = text.parse::<Timestamp>() {
-        return Ok(WallMs(at.as_millisecond()));
-    }
-    let here = |local: DateTime| {
-        local
-            .to_zoned(ZONE.clone())
-            .ok()
-            .map(|at| WallMs(at.timestamp().as_millisecond()))
+    let dated = || {
+        let at = text.parse::<Timestamp>().ok();
+        at.or_else(|| Some(text.parse::<DateTime>().ok()?.to_zoned(ZONE.clone()).ok()?.timestamp()))
     };
-    let date = || here(text.parse::<DateTime>().ok()?);
-    let time = || {
-        let today = timestamp(now).to_zoned(ZONE.clone()).date();
-        let at = here(today.to_datetime(text.parse::<Time>().ok()?))?;
-        match at > now {
-            true => here(today.yesterday().ok()?.to_datetime(text.parse().ok()?)),
-            false => Some(at),
+    let found = match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => dated().or_else(|| last_time_of_day(text, timestamp(now))),
+        false => None,
+    };
+    let at = WallMs(found.ok_or_else(|| match text.parse::<u64>() {
+        Ok(number) => format!("it has no unit: {number}m is {number} minutes ago"),
+        Err(_) => {
+            format!("expected a duration (10m), a time of day (02:30, 02:30Z) or a date with a time (2026-11-21T02:30)")
         }
+    })?
+    .as_millisecond());
+    match at > now {
+        true => Err(format!("it has not come yet: now is {}", local_stamp(now))),
+        false => Ok(at),
+    }
+}
+
+/// The last `02:30` before now; `02:30Z` and `02:30+01:00` are not in the zone of this machine.
+fn last_time_of_day(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let (time, zone) = match text.find(['Z', 'z', '+', '-']) {
+        Some(at) if text[at..].eq_ignore_ascii_case("z") => (text.get(..at)?, TimeZone::UTC),
+        Some(at) => {
+            // The parser of dates reads the offset.
+            let at_zero: Timestamp = format!("1970-01-02T00:00{}", text.get(at..)?).parse().ok()?;
+            let east = 86_400 - i32::try_from(at_zero.as_second()).ok()?;
+            (text.get(..at)?, TimeZone::fixed(Offset::from_seconds(east).ok()?))
+        }
+        None => (text, ZONE.clone()),
     };
-    let found = if text.starts_with(|c: char| c.is_ascii_digit()) {
-        date().or_else(time)
-    } else {
-        None
-    };
-    found.ok_or_else(|| {
-        format!("'{text}' is not a duration (10m), a time of day (02:30) or a date with a time (2026-11-21T02:30)")
-    })
+    // An hour alone would also be a number of something.
+    let time: Time = time.contains(':').then(|| time.parse().ok())??;
+    let today = now.to_zoned(zone.clone()).date();
+    let of = |date: Date| Some(date.to_datetime(time).to_zoned(zone.clone()).ok()?.timestamp());
+    of(today)
+        .filter(|at| *at <= now)
+        .or_else(|| of(today.yesterday().ok()?))
 }
 
 /// When a line was written, read at `now`: a time without an offset is one here, a date without a year is the last such date.
@@ -192,14 +205,25 @@ mod tests {
             ("10m", "2026-11-21T00:50:00Z"),
             ("00:30", "2026-11-21T00:30:00Z"),
             ("02:30", "2026-11-20T02:30:00Z"),
+            ("00:58:15Z", "2026-11-21T00:58:15Z"),
+            ("20:58:15Z", "2026-11-20T20:58:15Z"),
+            ("01:30+01:00", "2026-11-21T00:30:00Z"),
+            ("23:30-02:00", "2026-11-20T01:30:00Z"),
             ("2026-11-19T05:00:00+01:00", "2026-11-19T04:00:00Z"),
             ("2026-11-19 05:00", "2026-11-19T05:00:00Z"),
             ("2026-11-19", "2026-11-19T00:00:00Z"),
         ] {
             assert_eq!(of(text).as_deref(), Ok(at), "{text}");
         }
-        for wrong in ["", "soon", "25:00", "-5", "2026-13-01"] {
+        for wrong in ["", "soon", "25:00", "-5", "2026-13-01", "02:30+99:00", "02:30é"] {
             assert!(of(wrong).unwrap_err().contains("02:30"), "{wrong}");
+        }
+        assert!(of("10").unwrap_err().contains("10m is 10 minutes ago"));
+        for later in ["2026-11-21T01:00:01Z", "2026-11-22", "2999-01-01T00:00"] {
+            assert!(
+                of(later).unwrap_err().contains("now is 2026-11-21T01:00:00Z"),
+                "{later}"
+            );
         }
     }
 

@@ -124,9 +124,10 @@ impl PathView {
         }
     }
 
-    /// Whether contents of files were left unread.
+    /// Whether contents of whole files were left unread.
     fn is_skimmed(&self) -> bool {
-        self.files.iter().any(|f| f.checked == Depth::Structure)
+        let is_skimmed = |f: &FileView| f.checked == Depth::Structure && f.verdict == Verdict::Whole;
+        self.files.iter().any(is_skimmed)
     }
 
     /// Whether the text shows a file that nobody asked for: it was named itself, or the line of no step or set speaks for it.
@@ -232,11 +233,12 @@ impl VerifyView {
     #[must_use]
     pub fn text(&self, detail: VerifyDetail) -> String {
         let mut out: String = self.paths.iter().map(|p| path_text(p, detail)).collect();
-        let more = self.verdict == Verdict::Whole && self.paths.iter().any(PathView::is_skimmed);
-        match detail.verbose {
-            true => out.push_str(&legend(&self.paths)),
-            false if more => out.push_str("checked the structure; --depth full reads every byte\n"),
-            false => {}
+        if detail.verbose {
+            out.push_str(&legend(&self.paths));
+        }
+        let is_said = detail.verbose && self.verdict == Verdict::Whole;
+        if !is_said && self.paths.iter().any(PathView::is_skimmed) {
+            out.push_str("checked the structure; --depth full reads every byte\n");
         }
         out
     }

@@ -41,6 +41,8 @@ fn mistakes() -> Vec<Mistake> {
         ),
         typed("A flag that is almost --fresh", "run ppo.yaml --frash"),
         typed("A flag that is almost --detach", "run ppo.yaml --detatch"),
+        typed("A step that is no number", "run ppo.yaml --from abc"),
+        typed("A time without a unit", "logs ppo.yaml --since 10"),
         typed("A command of other programs: ps", "ps"),
         typed("A command of other programs: ls", "ls"),
         typed("A command of other programs: list", "list"),

@@ -14,8 +14,8 @@ use crate::plain;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::ConfigError;
 use supervise_config::compose::ComposedConfig;
-use supervise_core::checkpoint::Finding;
-use supervise_core::event::progress::{report_end_rule, report_rule};
+use supervise_core::checkpoint::{Finding, REPORTED_ONLY};
+use supervise_core::event::progress::{report_end_rule, report_rule, report_unsaved_rule};
 use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
@@ -37,7 +37,7 @@ const NAMES: TrainerNames = TrainerNames {
 /// Finding codes that only this adapter has, with the meaning of each.
 const CODES: [(&str, &str); 2] = [
     (
-        "reported_only",
+        REPORTED_ONLY,
         "a checkpoint that the loop reported as saved, in a format that supervise does not read",
     ),
     (
@@ -99,7 +99,7 @@ impl TrainerAdapter for LoopAdapter {
     }
 
     fn rules(&self) -> Vec<ScanRule> {
-        vec![report_rule(RuleKind::Step), report_end_rule()]
+        vec![report_rule(RuleKind::Step), report_end_rule(), report_unsaved_rule()]
     }
 
     fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {

@@ -7,8 +7,8 @@ use supervise_tests::harness::Tmux;
 
 /// The same at every time: ages are as wide as they are long, and lines are filled up to what stands at their end.
 fn screen(text: &str, folder: &Path) -> String {
-    let ages = Regex::new(r"for [^,]*, last event .* ago").unwrap();
-    let text = calm(&ages.replace_all(text, "for AGE, last event AGE ago"), folder);
+    let ages = Regex::new(r"\(ended .* ago\)").unwrap();
+    let text = calm(&ages.replace_all(text, "(ended AGE ago)"), folder);
     let lines = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "));
     let text: String = lines.map(|l| l + "\n").collect();
     let empty = Regex::new(r"\n{3,}").unwrap();

@@ -7,11 +7,11 @@ use crate::event::TimerKey;
 use crate::event::scan::RuleKind;
 use crate::id::{Ms, Step};
 use crate::journal::reason::Reason;
-use crate::journal::record::{Decision, Diagnosis, RunOutcome, StartPoint, WaitCondition, WorldQuery};
+use crate::journal::record::{Decision, Diagnosis, RunOutcome, STOPPED_EARLY, StartPoint, WaitCondition, WorldQuery};
 use crate::policy::backoff::pause;
 use crate::policy::broken_nodes::broken_node;
 use crate::resume::save_interval;
-use crate::resume::{last_step, scan_width};
+use crate::resume::{last_step, last_step_done, scan_width};
 use crate::rulebook::taxonomy::Family;
 use crate::spec::script::ScriptNews;
 use crate::state::{Attempt, RunMode};
@@ -111,6 +111,8 @@ impl Deciding<'_> {
             let step = newest.filter(|n| last.is_some_and(|l| *n >= l) && self.s.progress.mark >= newest);
             return self.finish(RunOutcome::Finished { step }, reasons);
         }
+        let what = self.without_observe(a);
+        self.decided(Decision::WouldHave { what }, reasons.clone());
         let why = format!("observed only: the attempt ended ({})", reasons[0].text);
         self.finish(RunOutcome::GaveUp { why }, reasons);
     }
@@ -248,7 +250,7 @@ impl Deciding<'_> {
     }
 
     /// Why the trainer ended its training before the last planned step, if it did so itself.
-    fn stopped_early(&self, a: &Attempt, last: Step) -> Option<String> {
+    fn stopped_early(&self, a: &Attempt, last: Step) -> Option<Reason> {
         let newest = self.s.newest_whole();
         let note = newest
             .filter(|c| c.step > a.order.from.step())
@@ -265,12 +267,17 @@ impl Deciding<'_> {
         (self.spec.may_end_early && a.succeeded() && says_so).then(|| {
             let at = a.training.step.max(newest.map(|c| c.step)).unwrap_or_default();
             match newest {
-                Some(newest) if at >= last => format!(
-                    "all {last} planned steps were done; the newest that is saved is {}",
-                    newest.step
-                ),
-                None if at >= last => format!("all {last} planned steps were done, and none was saved whole"),
-                _ => format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does"),
+                Some(newest) if at >= last => last_step_done(last, newest.step),
+                None if at >= last => {
+                    let text = format!("all {last} planned steps were done, and none was saved whole");
+                    Reason::new("last_step_done", text)
+                }
+                _ => {
+                    let text = format!(
+                        "the trainer ended its training by itself at step {at} of {last}, as early stopping does"
+                    );
+                    Reason::new(STOPPED_EARLY, text)
+                }
             }
         })
     }
@@ -309,8 +316,7 @@ impl Deciding<'_> {
         if newest.is_some_and(|n| n >= last) {
             return true;
         }
-        if let Some(text) = self.stopped_early(a, last) {
-            let reason = Reason::new("stopped_early", text);
+        if let Some(reason) = self.stopped_early(a, last) {
             self.decided(charge, vec![reason.clone()]);
             let step = newest.filter(|s| self.s.progress.mark.is_some_and(|m| m >= *s));
             self.finish(RunOutcome::Finished { step }, vec![reason]);

@@ -79,6 +79,25 @@ impl Deciding<'_> {
         }
     }
 
+    /// What would have followed an attempt that failed while it was only observed.
+    pub(super) fn without_observe(&self, a: &Attempt) -> String {
+        let d = a.end.diagnosis.clone().unwrap_or_else(|| self.find_cause(a));
+        let progressed = self.s.progress.mark > a.launch.mark_before;
+        let ends = next(&self.rule_for(&d), &self.case(a, &d, progressed)) == FailureResponse::End;
+        let has_steps = self.s.disk.scan.as_ref().is_some_and(|scan| !scan.steps.is_empty());
+        let then = match self.s.newest_whole() {
+            _ if ends || self.spec.policy.failure.retries == 0 && !progressed => {
+                "the run would have ended here".to_owned()
+            }
+            _ if !self.spec.policy.start.recovery => "it would have been restarted as it was written".to_owned(),
+            Some(c) => format!("it would have been restarted from step {}", c.step),
+            None if has_steps => "it would not have been restarted: no step is whole".to_owned(),
+            None if self.spec.root.is_none() => "it would have been restarted".to_owned(),
+            None => "it would have been restarted from scratch".to_owned(),
+        };
+        format!("without --observe, {then}")
+    }
+
     pub(super) fn rule_for(&self, d: &Diagnosis) -> PolicyRule {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
         let policy = &self.spec.policy;

@@ -38,6 +38,9 @@ impl Deciding<'_> {
         if matches!(means, RuleKind::Step | RuleKind::Bar) {
             return self.on_first_record(means, sighting);
         }
+        if *means == RuleKind::NotSaved {
+            return self.warn_of_no_save(sighting);
+        }
         if self.spec.policy.start.observe || !self.spec.policy.proof.is_on {
             return;
         }

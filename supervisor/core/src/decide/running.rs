@@ -1,7 +1,8 @@
 //! Events while workers run: exits, progress, matched lines, marks.
 
 use super::Deciding;
-use crate::event::ExitStatus;
+use crate::checkpoint::Verdict;
+use crate::event::{ExitStatus, Sighting};
 use crate::journal::reason::{Evidence, Reason};
 use crate::journal::record::{Act, ActKind, AfterStop, NoticeKind};
 use crate::resume::generations::{to_keep, went_back};
@@ -85,6 +86,28 @@ impl Deciding<'_> {
         let text = format!("{id}: {}", why.unwrap_or_default());
         let reason = Reason::new(NoticeKind::AnotherOwner.code(), text.clone());
         self.notice(NoticeKind::AnotherOwner, text, reason);
+    }
+
+    /// Warns at once that a training loop saves into a place or under a name that is no checkpoint of the run.
+    pub(super) fn warn_of_no_save(&mut self, line: &Sighting) {
+        let said = line
+            .text
+            .split_once("not saved: ")
+            .map_or(line.text.as_str(), |(_, why)| why);
+        let text = format!("a save does not count, and a crash would cost it: {}", said.trim());
+        let reason = Reason::new(NoticeKind::NotSaved.code(), text.clone());
+        self.notice(NoticeKind::NotSaved, text, reason);
+    }
+
+    /// Warns at the first such step, and not only after a crash, that the run will not resume from it.
+    pub(super) fn warn_of_reported(&mut self) {
+        let steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
+        let mut reported = steps.filter(|c| c.is_reported_only() && c.verdict != Verdict::Whole);
+        let Some(c) = reported.next() else { return };
+        let why = c.why().map_or("", |f| f.detail.as_str());
+        let text = format!("{}: {why}; without it, a failure ends the run", c.id);
+        let reason = Reason::new(NoticeKind::ReportedOnly.code(), text.clone());
+        self.notice(NoticeKind::ReportedOnly, text, reason);
     }
 
     pub(super) fn on_scan_while_running(&mut self) {

@@ -3,6 +3,7 @@
 use super::Deciding;
 use super::non_finite::LastWeights;
 use super::rehearsal;
+use super::words::mark_reason;
 use crate::checkpoint::kind::{is_live, is_own};
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::decide::limits::limit_hint;
@@ -33,11 +34,11 @@ impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&LivingGuard>, orphans: &[ProcRef]) {
         let known = self.s.attempt.as_ref().filter(|a| !a.end.gone).map(|a| a.no);
         if let Some(l) = living.filter(|l| Some(l.attempt) == known) {
-            let text = format!(
-                "taking over attempt {} with {} running workers",
-                l.attempt,
-                l.workers.len()
-            );
+            let workers = match l.workers.len() {
+                1 => "1 running worker".to_owned(),
+                n => format!("{n} running workers"),
+            };
+            let text = format!("taking over attempt {} with {workers}", l.attempt);
             self.decided(
                 Decision::TakeOver { attempt: l.attempt },
                 vec![Reason::new("living_guard", text)],
@@ -94,6 +95,7 @@ impl Deciding<'_> {
             RunMode::Running => {
                 self.ask_for_finite_weights();
                 self.warn_of_another_owner();
+                self.warn_of_reported();
                 self.on_scan_while_running();
             }
             _ => {}
@@ -112,14 +114,14 @@ impl Deciding<'_> {
             .s
             .newest_whole()
             .filter(|c| settled.is_none_or(|s| s.contains(&c.id)) && !self.s.is_cut_short(c))
-            .map(|c| (c.step, c.proven));
-        if let Some((step, Some(depth))) = newest
+            .map(|c| (c.step, c.proven, c.is_reported_only()));
+        if let Some((step, Some(depth), is_reported)) = newest
             && self.s.progress.mark.is_none_or(|m| step > m)
             && !is_overrun(&self.s, self.spec, step)
         {
             // Saves that follow each other quickly must not put off the proof for ever.
             let is_waiting = self.s.progress.mark.is_some_and(|m| self.is_unproven(m));
-            let reason = Reason::new("proven", format!("whole ({})", depth.word()));
+            let reason = mark_reason(is_reported, format!("whole ({})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
             if self.s.live().is_some() && depth < self.spec.policy.proof.depth && !is_waiting {
                 self.wake(TimerKey::ProveDue, PROVE_AFTER);
@@ -189,7 +191,8 @@ impl Deciding<'_> {
             }
             ResumeChoice::Finished { step, reasons } => {
                 if self.s.progress.mark.is_none_or(|m| m < step) {
-                    let reason = Reason::new("proven", format!("step {step} is whole"));
+                    let is_reported = self.s.newest_whole().is_some_and(CheckpointSummary::is_reported_only);
+                    let reason = mark_reason(is_reported, format!("step {step} is whole"));
                     self.decided(Decision::Mark { step }, vec![reason]);
                 }
                 if self.prune_now() {

@@ -1,7 +1,9 @@
-//! Text for decisions: names of ignored events, and spans of time.
+//! Text for decisions: names of ignored events, spans of time, why a step counts.
 
 use crate::event::EventKind;
 use crate::id::Ms;
+use crate::journal::reason::Reason;
+use crate::journal::record::REPORTED;
 
 pub(super) fn event_word(kind: &EventKind) -> &'static str {
     match kind {
@@ -43,5 +45,13 @@ pub(super) fn span_words(span: Ms) -> String {
     match span.0 / 60_000 {
         0..3 => format!("{} seconds", span.0 / 1000),
         minutes => format!("{minutes} minutes"),
+    }
+}
+
+/// Why a step counts: it was read, or the training loop reported it.
+pub(super) fn mark_reason(is_reported: bool, proven: String) -> Reason {
+    match is_reported {
+        true => Reason::new(REPORTED, "as many files and bytes as the loop reported"),
+        false => Reason::new("proven", proven),
     }
 }

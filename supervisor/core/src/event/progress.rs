@@ -24,6 +24,12 @@ pub fn report_end_rule() -> ScanRule {
     ScanRule::new("report.end", r"supervise: end$", RuleKind::End)
 }
 
+/// The rule for the line that the Python package prints once if a save does not count, and why.
+#[must_use]
+pub fn report_unsaved_rule() -> ScanRule {
+    ScanRule::new("report.unsaved", r"supervise: not saved: ", RuleKind::NotSaved)
+}
+
 /// Rules for the user's pattern. For a trainer whose steps are known, a match is only a sign of progress; for any other
 /// command it gives the step. Without a pattern the common forms are used.
 #[must_use]

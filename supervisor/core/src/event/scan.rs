@@ -69,6 +69,8 @@ pub enum RuleKind {
     ResumePath,
     /// The trainer says that it ended as planned.
     End,
+    /// A training loop saved something that is no checkpoint of the run; the line says why.
+    NotSaved,
     /// The trainer says that it failed; its cleanup may take hours.
     Failed,
     /// A failure of this class (`mem.cuda_oom`).

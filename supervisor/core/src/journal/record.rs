@@ -309,6 +309,10 @@ pub enum Decision {
 pub const UNFAMILIAR_GLOBALS: &str = "unfamiliar_globals";
 /// Reason code: the run was only observed, so its end does not block a later start.
 pub const ONLY_OBSERVED: &str = "only_observed";
+/// Reason code: the step counts because the loop reported it.
+pub const REPORTED: &str = "reported";
+/// Reason code: the trainer ended its training before the last planned step.
+pub const STOPPED_EARLY: &str = "stopped_early";
 /// Reason code: the requested step is not whole.
 pub const ASKED_STEP_NOT_WHOLE: &str = "asked_step_not_whole";
 /// Reason code: the attempt was stopped because its weights are non-finite.

@@ -26,6 +26,20 @@ pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> 
     })
 }
 
+/// Says that a step, or a file in it, is a link.
+pub(super) fn link_words(c: &CheckpointSummary) -> String {
+    let file = c
+        .findings
+        .iter()
+        .find(|f| f.code == "symlink")
+        .and_then(|f| f.file.as_ref());
+    let (what, instead) = match file {
+        Some(file) => (format!("{file} in {} is a symbolic link or special file", c.id), "file"),
+        None => (format!("{} is a symbolic link", c.id), "step"),
+    };
+    format!("{what}: put the {instead} itself there, or say which step is meant (--from N)")
+}
+
 /// Refuses steps that appeared while no attempt of this run was running.
 pub(super) fn stranger(s: &RunState, scan: &ScanReport) -> Option<ResumeChoice> {
     let settled = s.disk.settled.as_ref()?;

@@ -465,6 +465,8 @@ impl RunState {
                 | crate::journal::record::RunOutcome::ScriptUnfinished { step, .. } = outcome
                 {
                     self.progress.finished = *step;
+                    self.progress.stopped_early =
+                        self.why.iter().any(|r| r.code == crate::journal::record::STOPPED_EARLY);
                 }
                 // An operator cleared it, and it ended again.
                 if *outcome != crate::journal::record::RunOutcome::Stopped {

@@ -2,11 +2,15 @@
 
 use super::{PastFailure, RunState};
 use crate::id::Step;
+use crate::journal::record::REPORTED;
 
 pub(super) const FAILURES: usize = 50;
 
 impl RunState {
     pub(super) fn on_mark(&mut self, step: Step) {
+        if Some(step) >= self.progress.mark {
+            self.progress.is_reported = self.why.iter().any(|r| r.code == REPORTED);
+        }
         self.progress.mark = self.progress.mark.max(Some(step));
         self.budget.charged = 0;
         self.budget.own_deaths = 0;

@@ -57,6 +57,9 @@ pub struct TermContext {
 pub struct RunProgress {
     /// Highest step ever proven in this run.
     pub mark: Option<Step>,
+    /// Whether that step counts because the training loop reported it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reported: bool,
     /// Highest step printed by an earlier attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Step>,
@@ -65,6 +68,9 @@ pub struct RunProgress {
     /// Last step of a finished run.
     #[serde(default)]
     pub finished: Option<Step>,
+    /// Whether the trainer ended that run by itself before its last planned step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped_early: bool,
     /// Metrics printed by earlier attempts, newest last, at most one entry per step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepNumbers>,

@@ -43,7 +43,7 @@ impl Attempt {
         match means {
             RuleKind::Resumed => self.output.resumed = sighting.number.map(Step).or(self.output.resumed),
             RuleKind::Scratch => self.output.scratch = true,
-            RuleKind::ResumePath | RuleKind::Lost(_) => {}
+            RuleKind::ResumePath | RuleKind::Lost(_) | RuleKind::NotSaved => {}
             RuleKind::End => self.output.ended = true,
             RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => self.keep(means, sighting, at),
             RuleKind::Step | RuleKind::Bar => self.training.first = self.training.first.or(sighting.number.map(Step)),

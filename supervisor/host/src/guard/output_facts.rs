@@ -100,6 +100,7 @@ impl OutputFacts {
             | RuleKind::Resumed
             | RuleKind::Lost(_)
             | RuleKind::ResumePath
+            | RuleKind::NotSaved
             | RuleKind::Scratch
             | RuleKind::Failed
             | RuleKind::Failure(_)

@@ -35,6 +35,7 @@ fn full() -> StatusView {
         workers: Vec::new(),
         nodes: None,
         gone: true,
+        warnings: Vec::new(),
         lines: Vec::new(),
     });
     v.scheduler = Some(JobView {

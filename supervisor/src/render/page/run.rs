@@ -95,7 +95,7 @@ fn overview(v: &RunView<'_>) -> Markup {
     html! {
         (facts(s))
         @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
-        @for reason in s.because() { p.soft { "because " (one_line(&reason.text, 600)) } }
+        @for reason in s.because() { p.soft { "because " (one_line(&reason, 600)) } }
         (acts::sent_back(s, v.sent_back))
         @if let Some(key) = v.form_key { (acts::forms(s, key, goes_back(v.steps))) }
         h3 { "What comes next" }

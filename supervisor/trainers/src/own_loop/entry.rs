@@ -9,7 +9,14 @@ use supervise_core::checkpoint::{EntryKind, FileFact};
 pub(super) struct LoopEntry {
     pub(super) own: Option<FileFact>,
     pub(super) below: BTreeMap<String, FileFact>,
-    pub(super) marks: BTreeMap<String, SavedMark>,
+    pub(super) marks: BTreeMap<String, LoopMark>,
+}
+
+/// A mark, and the time of its own file.
+#[derive(Debug)]
+pub(super) struct LoopMark {
+    pub(super) says: SavedMark,
+    pub(super) mtime: i64,
 }
 
 impl LoopEntry {
@@ -21,11 +28,18 @@ impl LoopEntry {
     }
 
     /// The mark that fits the files, or else the newest.
-    pub(super) fn mark(&self) -> Option<&SavedMark> {
+    pub(super) fn mark(&self) -> Option<&LoopMark> {
         let (files, bytes) = self.size();
-        let fits = |mark: &&SavedMark| mark.files == files && mark.bytes == bytes;
-        let fitting = self.marks.values().filter(fits).max_by_key(|mark| mark.step);
-        fitting.or_else(|| self.marks.values().max_by_key(|mark| mark.step))
+        let fits =
+            |mark: &&LoopMark| mark.says.files == files && mark.says.bytes == bytes && !self.is_written_again(mark);
+        let fitting = self.marks.values().filter(fits).max_by_key(|mark| mark.says.step);
+        fitting.or_else(|| self.marks.values().max_by_key(|mark| mark.says.step))
+    }
+
+    /// Returns true if a file was written after it was reported. A mark whose own time is another one is a copy, and so are the files.
+    pub(super) fn is_written_again(&self, mark: &LoopMark) -> bool {
+        let is_original = mark.says.newest == Some(mark.mtime);
+        is_original && self.files().map(|(_, fact)| fact.mtime).max() != mark.says.newest
     }
 
     /// Number of files, and their bytes.

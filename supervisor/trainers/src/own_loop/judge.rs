@@ -1,13 +1,12 @@
 //! The verdict on one reported checkpoint: as many files and bytes as reported, and each file whole by its format.
 
-use super::entry::LoopEntry;
-use super::mark::SavedMark;
+use super::entry::{LoopEntry, LoopMark};
 use crate::adapter::ExpectedLayout;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{FileKind, FileReport, RequiredFile, SetKind, set};
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, Resumability, Verdict,
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, REPORTED_ONLY, Resumability, Verdict,
 };
 use supervise_core::id::WallMs;
 
@@ -24,7 +23,7 @@ const TORCH_PARTS: [&str; 5] = [
 pub(super) struct LoopStepInput<'a> {
     pub(super) ckpt: &'a CkptId,
     pub(super) entry: &'a LoopEntry,
-    pub(super) mark: &'a SavedMark,
+    pub(super) mark: &'a LoopMark,
     pub(super) expect: &'a ExpectedLayout,
     pub(super) depth: Depth,
     /// By path in the checkpoint.
@@ -33,7 +32,7 @@ pub(super) struct LoopStepInput<'a> {
 
 pub(super) fn judge(case: &LoopStepInput<'_>) -> CheckpointSummary {
     let entry = case.entry;
-    let mut summary = crate::kit::blank(case.ckpt.clone(), case.mark.step);
+    let mut summary = crate::kit::blank(case.ckpt.clone(), case.mark.says.step);
     let (files, bytes) = entry.size();
     summary.layout = Cow::Borrowed("loop");
     summary.pins = crate::kit::pins(entry.files());
@@ -72,16 +71,21 @@ fn shape(case: &LoopStepInput<'_>) -> Option<Finding> {
         _ => return Some(set::not_a_file()),
     }
     let (files, bytes) = case.entry.size();
-    let mark = case.mark;
-    (files != mark.files || bytes != mark.bytes).then(|| {
-        let detail = format!(
+    let mark = &case.mark.says;
+    let detail = match () {
+        () if files != mark.files || bytes != mark.bytes => format!(
             "{} bytes in {} were reported as saved, and {bytes} bytes in {} are here: it was changed since, or a later save was killed",
             mark.bytes,
             files_of(mark.files),
             files_of(files)
-        );
-        Finding::error("saved_differs", Verdict::Incomplete, detail)
-    })
+        ),
+        () if case.entry.is_written_again(case.mark) => format!(
+            "it was written again after it was reported as step {0}, and the later save was not reported: what it holds is not known to be step {0}",
+            mark.step
+        ),
+        () => return None,
+    };
+    Some(Finding::error("saved_differs", Verdict::Incomplete, detail))
 }
 
 fn contents(case: &LoopStepInput<'_>) -> Vec<Finding> {
@@ -104,10 +108,16 @@ fn contents(case: &LoopStepInput<'_>) -> Vec<Finding> {
     let single = |path: &str| !in_sets.contains_key(path);
     for (path, _) in case.entry.files().filter(|(path, _)| single(path)) {
         let name = if path.is_empty() { case.ckpt.0.as_str() } else { path };
-        if kind_of(name) == FileKind::Opaque && !case.expect.trust_reported {
-            let detail = "its format is not one that supervise reads: the step is reported, not proven. If the loop can resume from it, set `proof.trust_reported: true`";
-            findings.push(Finding::error("reported_only", Verdict::Unknown, detail).in_file(name));
-            continue;
+        if kind_of(name) == FileKind::Opaque {
+            let what = "its format is not one that supervise reads: the step is reported, not proven";
+            if !case.expect.trust_reported {
+                let detail = format!(
+                    "{what}. If the loop notices a damaged file by itself: --set supervisor.proof.trust_reported=true"
+                );
+                findings.push(Finding::error(REPORTED_ONLY, Verdict::Unknown, detail).in_file(name));
+                continue;
+            }
+            findings.push(Finding::note(REPORTED_ONLY, what).in_file(name));
         }
         let Some(report) = case.reports.get(path) else {
             continue;

@@ -8,12 +8,14 @@ const START: &str = "saved.";
 /// Steps as reports print them.
 const LARGEST: u64 = 9_999_999_999_999_999;
 
-/// What a mark says: `saved.NAME.STEP-FILES-BYTES`.
+/// What a mark says: `saved.NAME.STEP-FILES-BYTES-NEWEST`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedMark {
     pub step: Step,
     pub files: u64,
     pub bytes: u64,
+    /// When the newest file was written, in nanoseconds since 1970; marks of older releases do not say it.
+    pub newest: Option<i64>,
 }
 
 impl SavedMark {
@@ -22,11 +24,16 @@ impl SavedMark {
     pub fn parse(file: &str) -> Option<(&str, Self)> {
         let (name, numbers) = file.strip_prefix(START)?.rsplit_once('.')?;
         let (step, rest) = numbers.split_once('-')?;
-        let (files, bytes) = rest.split_once('-')?;
+        let (files, rest) = rest.split_once('-')?;
+        let (bytes, newest) = match rest.split_once('-') {
+            Some((bytes, newest)) => (bytes, Some(i64::try_from(number(newest)?).ok()?)),
+            None => (rest, None),
+        };
         let mark = Self {
             step: Step(number(step).filter(|step| *step <= LARGEST)?),
             files: number(files)?,
             bytes: number(bytes)?,
+            newest,
         };
         let is_name = !name.is_empty() && !name.starts_with('.') && !name.starts_with(START);
         is_name.then_some((name, mark))
@@ -49,10 +56,14 @@ mod tests {
             step: Step(20),
             files: 1,
             bytes: 5000,
+            newest: Some(1_795_577_117_763_000_001),
         };
+        let found = SavedMark::parse("saved.ckpt-20.pt.20-1-5000-1795577117763000001");
+        assert_eq!(found, Some(("ckpt-20.pt", mark.clone())));
+        let older = SavedMark { newest: None, ..mark };
         assert_eq!(
             SavedMark::parse("saved.ckpt-20.pt.20-1-5000"),
-            Some(("ckpt-20.pt", mark))
+            Some(("ckpt-20.pt", older))
         );
         for other in [
             "ckpt-20.pt",
@@ -61,7 +72,9 @@ mod tests {
             "saved.x.1-2",
             "saved.x.01-1-1",
             "saved.x.+1-1-1",
-            "saved.x.1-1-1-1",
+            "saved.x.1-1-1-1-1",
+            "saved.x.1-1-1-",
+            "saved.x.1-1-1-99999999999999999999",
             "saved.x.1-1-",
             "saved..1-1-1",
             "saved..hidden.1-1-1",

@@ -1,6 +1,6 @@
 //! The marked checkpoints under a root, built from file facts as they arrive.
 
-use super::entry::LoopEntry;
+use super::entry::{LoopEntry, LoopMark};
 use super::judge::{self, LoopStepInput};
 use super::mark::SavedMark;
 use crate::adapter::{ExpectedLayout, StepTracker};
@@ -26,7 +26,7 @@ impl LoopStepTracker {
         }
     }
 
-    fn step(&self, ckpt: &CkptId) -> Option<(&LoopEntry, &SavedMark)> {
+    fn step(&self, ckpt: &CkptId) -> Option<(&LoopEntry, &LoopMark)> {
         let entry = self.entries.get(ckpt.0.as_str())?;
         entry.own.as_ref()?;
         Some((entry, entry.mark()?))
@@ -46,7 +46,10 @@ impl StepTracker for LoopStepTracker {
         };
         let entry = self.entries.entry(name.to_owned()).or_default();
         match (mark, rest) {
-            (Some(mark), _) if fact.kind == EntryKind::File => drop(entry.marks.insert(path.to_owned(), mark)),
+            (Some(says), _) if fact.kind == EntryKind::File => {
+                let mtime = fact.mtime;
+                entry.marks.insert(path.to_owned(), LoopMark { says, mtime });
+            }
             (Some(_), _) => drop(entry.marks.remove(path)),
             (None, None) if is_gone => (entry.own, entry.below) = (None, BTreeMap::new()),
             (None, None) => entry.own = Some(fact.clone()),
@@ -60,7 +63,7 @@ impl StepTracker for LoopStepTracker {
 
     fn steps(&self) -> Vec<(CkptId, Step)> {
         let marked = self.entries.iter().filter(|(_, entry)| entry.own.is_some());
-        let steps = marked.filter_map(|(name, entry)| Some((CkptId(name.into()), entry.mark()?.step)));
+        let steps = marked.filter_map(|(name, entry)| Some((CkptId(name.into()), entry.mark()?.says.step)));
         let mut all: Vec<(CkptId, Step)> = steps.collect();
         all.sort_by_key(|(_, step)| Reverse(*step));
         all

@@ -34,6 +34,10 @@ pub enum NoticeKind {
     OddWeights,
     /// A saved step belongs to another user and will not be resumed from.
     AnotherOwner,
+    /// A training loop saved something that is no checkpoint of the run.
+    NotSaved,
+    /// A step is in a format that is not read: the loop reported it, and the run will not resume from it.
+    ReportedOnly,
     /// The entropy of the policy is a small part of its initial value.
     EntropyCollapse,
     /// The reward stays at the lowest value so far.
@@ -65,6 +69,8 @@ impl NoticeKind {
             Self::NotFiniteInARow => "not_finite_in_a_row",
             Self::OddWeights => "odd_weights",
             Self::AnotherOwner => "another_owner",
+            Self::NotSaved => "not_saved",
+            Self::ReportedOnly => "reported_only",
             Self::EntropyCollapse => "entropy_collapse",
             Self::RewardCollapse => "reward_collapse",
             Self::ResumeEqual => "resume_equal",
@@ -83,7 +89,12 @@ impl NoticeKind {
             || collapse
             || matches!(
                 self,
-                Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump | Self::AnotherOwner
+                Self::UnconfirmedResume
+                    | Self::ResumeAhead
+                    | Self::ResumeJump
+                    | Self::AnotherOwner
+                    | Self::NotSaved
+                    | Self::ReportedOnly
             )
     }
 

@@ -1,0 +1,74 @@
+//! The current attempt of a run, or the last one.
+
+use serde::Serialize;
+use supervise_core::diagnosis::last_lines;
+use supervise_core::event::TrainerPhase;
+use supervise_core::journal::record::StartPoint;
+use supervise_core::spec::gang::AttemptNodes;
+use supervise_core::state::Attempt;
+
+/// The current attempt, or the last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttemptView {
+    pub no: u32,
+    pub step: Option<u64>,
+    /// What it is doing; `null` if it has exited.
+    pub phase: Option<TrainerPhase>,
+    /// The step it started from; 0 for a fresh start, `null` if it runs as written.
+    pub resumed_from: Option<u64>,
+    /// PIDs of its workers.
+    pub workers: Vec<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<AttemptNodes>,
+    pub gone: bool,
+    /// What is wrong with it, even if nothing is done about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The last output of the worker that failed first, if no line in it is known.
+    pub lines: Vec<String>,
+}
+
+impl AttemptView {
+    pub(super) fn of(a: &Attempt) -> Self {
+        let warnings = a.output.noticed.iter().filter(|(kind, _)| kind.is_warning());
+        Self {
+            no: a.no.0,
+            step: a.training.step.map(|s| s.0),
+            phase: (!a.end.gone).then_some(a.training.phase),
+            resumed_from: match &a.order.from {
+                StartPoint::AsIs => None,
+                other => Some(other.step().0),
+            },
+            workers: a.launch.workers.iter().map(|w| w.pid).collect(),
+            nodes: (!a.nodes.is_empty()).then(|| a.nodes.clone()),
+            gone: a.end.gone,
+            warnings: warnings.map(|(_, text)| text.clone()).collect(),
+            lines: last_lines(a).to_vec(),
+        }
+    }
+
+    /// In one line.
+    pub(super) fn text(&self) -> String {
+        let from = match self.resumed_from {
+            Some(0) => ", from scratch".to_owned(),
+            Some(n) => format!(", resumed from step {n}"),
+            None => ", started as written".to_owned(),
+        };
+        let step = self.step.map(|s| format!(", at step {s}")).unwrap_or_default();
+        let phase = self.phase.map(|p| format!(" ({})", phase_word(p))).unwrap_or_default();
+        let end = if self.gone { ", ended" } else { "" };
+        format!("{}{from}{step}{phase}{end}", self.no)
+    }
+}
+
+/// A phase in one word.
+#[must_use]
+pub fn phase_word(p: TrainerPhase) -> &'static str {
+    match p {
+        TrainerPhase::Startup => "starting up",
+        TrainerPhase::Step => "training",
+        TrainerPhase::Save => "saving",
+        TrainerPhase::Validate => "validating",
+        TrainerPhase::Exit => "ending",
+    }
+}
