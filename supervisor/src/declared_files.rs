@@ -2,10 +2,12 @@
 
 use crate::error::CliError;
 use crate::path_access;
+use crate::render::shown_command;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use supervise_host::ownership::{DistrustReason, PathTrust};
 use supervise_trainers::declared::{Declaration, LARGEST, presets};
 use supervise_trainers::registry;
 
@@ -19,20 +21,31 @@ const FILES: usize = 100;
 #[derive(Debug, Default)]
 pub(crate) struct UserDeclarations {
     pub(crate) read: Vec<(Utf8PathBuf, Arc<Declaration>)>,
-    pub(crate) broken: Vec<(Utf8PathBuf, CliError)>,
+    pub(crate) broken: Vec<BrokenDeclaration>,
+}
+
+/// A file that does not load.
+#[derive(Debug)]
+pub(crate) struct BrokenDeclaration {
+    pub(crate) path: Utf8PathBuf,
+    /// The name that it seems to declare.
+    name: Option<String>,
+    pub(crate) error: CliError,
 }
 
 impl UserDeclarations {
     /// All mistakes in files that do not load, as one error; `None`: all load.
     pub(crate) fn mistakes(&self) -> Option<CliError> {
         let (first, others) = self.broken.split_first()?;
-        let (_, e) = first;
-        let more = others.iter().flat_map(|(_, e)| {
-            let own = std::iter::once(e.message.clone());
-            own.chain(e.lines.iter().cloned())
+        let e = &first.error;
+        let more = others.iter().flat_map(|other| {
+            let own = std::iter::once(other.error.message.clone());
+            own.chain(other.error.lines.iter().cloned())
         });
         let lines = e.lines.iter().cloned().chain(more);
-        Some(CliError::config(e.message.clone()).with_lines(lines.collect::<Vec<_>>()))
+        let all = CliError::config(e.message.clone()).with_lines(lines.collect::<Vec<_>>());
+        let hints = self.broken.iter().flat_map(|b| &b.error.hints);
+        Some(hints.fold(all, |all, hint| all.hint(hint.clone())))
     }
 }
 
@@ -62,9 +75,20 @@ impl FoundDeclaration {
 pub(crate) fn of_user() -> UserDeclarations {
     let mut out = UserDeclarations::default();
     for path in dirs().iter().flat_map(|dir| files(dir)) {
-        match load(&path, false) {
-            Ok(declaration) => out.read.push((path, declaration)),
-            Err(e) => out.broken.push((path, e)),
+        match text_of(&path, false) {
+            Ok(text) => match parsed(&path, &text) {
+                Ok(declaration) => out.read.push((path, declaration)),
+                Err(error) => out.broken.push(BrokenDeclaration {
+                    name: Declaration::name_in(&text),
+                    path,
+                    error,
+                }),
+            },
+            Err(error) => out.broken.push(BrokenDeclaration {
+                path,
+                name: None,
+                error,
+            }),
         }
     }
     out
@@ -94,23 +118,45 @@ fn files(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
 
 /// Reads a file that the user named.
 pub(crate) fn read(path: &Utf8Path) -> Result<Arc<Declaration>, CliError> {
-    load(path, true)
+    parsed(path, &text_of(path, true)?)
 }
 
-fn load(path: &Utf8Path, is_named: bool) -> Result<Arc<Declaration>, CliError> {
+fn text_of(path: &Utf8Path, is_named: bool) -> Result<String, CliError> {
     let place = absolute(path);
     let (text, exact, trust) = path_access::read_judged(&place, LARGEST as u64 + 1).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => CliError::usage(format!("{path}: there is no such file")),
         _ => CliError::environment(format!("{path}: it cannot be read: {e}")),
     })?;
-    if let Some(why) = trust.refusal().filter(|_| !is_named) {
-        let what = format!("{why}: a declaration that nobody named counts only if it is this user's or root's");
-        return Err(CliError::config(what).hint(format!("name it to use it: {path}")));
+    check_writers(path, trust, is_named)?;
+    match exact {
+        true => Ok(text),
+        false => Err(CliError::config(format!("{path}: it is not UTF-8")).hint("save it as UTF-8")),
     }
-    if !exact {
-        return Err(CliError::config(format!("{path}: it is not UTF-8")).hint("save it as UTF-8"));
-    }
-    Declaration::parse(&text, &registry::taken_names())
+}
+
+/// Refuses a declaration that others may write: it adds words to the command. One of another user counts if it is named.
+fn check_writers(path: &Utf8Path, trust: PathTrust, is_named: bool) -> Result<(), CliError> {
+    let who = match trust {
+        PathTrust::Trusted => return Ok(()),
+        PathTrust::GroupWritable(_) => "its group",
+        PathTrust::Refused(why) if why.why == DistrustReason::OtherOwner => {
+            if is_named {
+                return Ok(());
+            }
+            let what = format!("{why}: a declaration that nobody named counts only if it is this user's or root's");
+            return Err(CliError::config(what).hint(format!(
+                "to use it all the same: --set supervisor.trainer_file={path}, or `supervise verify --as {path}`"
+            )));
+        }
+        PathTrust::Refused(_) => "everybody",
+    };
+    let what = format!("{path}: {who} may write this declaration, and so choose what a run executes");
+    let chmod = ["chmod", "go-w", path.as_str()].map(str::to_owned);
+    Err(CliError::config(what).hint(format!("if what it says is yours: {}", shown_command(&chmod))))
+}
+
+fn parsed(path: &Utf8Path, text: &str) -> Result<Arc<Declaration>, CliError> {
+    Declaration::parse(text, &registry::taken_names())
         .map(Arc::new)
         .map_err(|problems| {
             let lines = problems.iter().map(|problem| format!("{path}:{problem}"));
@@ -132,7 +178,7 @@ pub(crate) fn named(word: &str) -> Result<Option<Arc<Declaration>>, CliError> {
 
 /// The declaration of this name: a user's own, or a preset.
 pub(crate) fn of_name(name: &str) -> Result<Option<FoundDeclaration>, CliError> {
-    let user = of_user();
+    let mut user = of_user();
     let own: Vec<_> = user.read.iter().filter(|(_, d)| d.name() == name).collect();
     if let [(a, _), (b, _), ..] = own.as_slice() {
         return Err(CliError::config(format!("`{name}` is declared in {a} and in {b}"))
@@ -144,11 +190,19 @@ pub(crate) fn of_name(name: &str) -> Result<Option<FoundDeclaration>, CliError> 
             declaration: Arc::clone(declaration),
         }));
     }
-    // A file that is named after the trainer and does not load is not passed over.
-    if let Some((_, e)) = user.broken.into_iter().find(|(path, _)| path.file_stem() == Some(name)) {
-        return Err(e);
+    // A file that may declare this trainer and does not load is not passed over.
+    let is_it = |b: &BrokenDeclaration| b.path.file_stem() == Some(name) || b.name.as_deref() == Some(name);
+    if let Some(at) = user.broken.iter().position(is_it) {
+        return Err(user.broken.swap_remove(at).error);
     }
     let preset = presets().iter().find(|d| d.name() == name);
+    if preset.is_none()
+        && let Some(e) = user.mistakes()
+    {
+        return Err(e.hint(format!(
+            "no declaration that loads is called `{name}`: mend this one, or name another"
+        )));
+    }
     Ok(preset.map(|declaration| FoundDeclaration {
         file: None,
         declaration: Arc::clone(declaration),

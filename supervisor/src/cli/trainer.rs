@@ -68,9 +68,9 @@ fn print_list(json: bool) -> Result<u8, CliError> {
         .read
         .iter()
         .map(|(path, d)| TrainerRow::of(d, Some(path.to_string())));
-    let broken = user.broken.iter().map(|(path, e)| TrainerRow {
-        problem: Some(e.message.clone()),
-        ..TrainerRow::unread(path.to_string())
+    let broken = user.broken.iter().map(|broken| TrainerRow {
+        problem: Some(broken.error.message.clone()),
+        ..TrainerRow::unread(broken.path.to_string())
     });
     let presets = presets().iter().map(|d| TrainerRow::of(d, None));
     let list = TrainerList {

@@ -290,7 +290,8 @@ fn root_of(
     };
     let Some(named) = named else {
         let plain = "`--set supervisor.trainer=plain` starts it without protecting its checkpoints";
-        return Err(match adapter(out.kind).words().root.first() {
+        let key = adapter(out.kind).words().root.first();
+        return Err(match key.filter(|key| **key != "supervisor.root") {
             Some(key) => CliError::config(format!("the configuration names no checkpoint root ({key})"))
                 .hint(format!("set {key} or supervisor.root; {plain}")),
             None => CliError::config("supervisor.root is not set: nothing says where the checkpoints are").hint(

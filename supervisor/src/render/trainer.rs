@@ -136,6 +136,9 @@ pub struct TrainerCheckView {
     /// Words of a resume from the newest whole step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Vec<String>>,
+    /// Shown if there are none.
+    #[serde(skip)]
+    pub no_words: &'static str,
     /// Words of a fresh start.
     pub fresh: Vec<String>,
     /// Words that are taken out of the user's command first.
@@ -173,11 +176,7 @@ impl TrainerCheckView {
             tracker_text(&self.tracker, self.declaration.tracker.as_deref())
         ));
         if let Some(words) = &self.resume {
-            out.push_str(&words_text(
-                "resume from the newest whole step",
-                words,
-                "nothing is added to the command: the trainer chooses the step",
-            ));
+            out.push_str(&words_text("resume from the newest whole step", words, self.no_words));
         }
         out.push_str(&words_text(
             "fresh start",
@@ -304,9 +303,9 @@ fn line_text(line: &MatchedLine) -> String {
     let step = line.step.map(|step| format!(", step {step}")).unwrap_or_default();
     match &line.first {
         Some(first) => format!(
-            "line {}: {} times{step}, first: {}\n",
+            "line {}: {}{step}, first: {}\n",
             shown(&line.means),
-            line.lines,
+            super::count(line.lines, "time"),
             shown(first.trim())
         ),
         None => format!("line {}: never\n", shown(&line.means)),

@@ -58,6 +58,7 @@ fn a_root_is_judged_by_the_declaration_that_fits() {
         &[
             "optimizer of policy: 1 of 2 files are missing, rank 1",
             "global_step_2: whole",
+            "checked the structure; --depth full reads every byte",
         ],
     );
 }
@@ -192,7 +193,7 @@ fn a_check_plays_every_damage() {
             "names step 4",
             "trainer.resume_path=",
             "fresh start: trainer.resume_mode=none",
-            "line resumed: 1 times, step 4",
+            "line resumed: 1 time, step 4",
             "line end: never",
             "not noticed if missing: ",
         ],
@@ -309,20 +310,141 @@ fn the_file_that_declares_a_trainer_is_named_or_found() {
 }
 
 #[test]
-fn a_file_that_others_can_write_does_not_count_unless_it_is_named() {
+fn a_file_that_others_can_write_does_not_count() {
     use std::os::unix::fs::PermissionsExt;
     let world = skyrl();
-    let mine = world.write("supervise.trainers/mine.toml", MINE);
-    fs::set_permissions(&mine, fs::Permissions::from_mode(0o666)).unwrap();
-    world
-        .run(&["verify", "out"])
-        .tells(0, &["a checkpoint of SkyRL", "does not load"]);
+    let mine = MINE.replace("[steps]", "[settings]\nroot = [{ key = \"--out\" }]\n[steps]");
+    let mine = world.write("supervise.trainers/mine.toml", &mine);
+    let set = format!("supervisor.trainer_file={mine}");
+    let command = ["true", "loop.py", "--out", "out"];
+    for (mode, who) in [(0o666, "everybody"), (0o664, "its group")] {
+        fs::set_permissions(&mine, fs::Permissions::from_mode(mode)).unwrap();
+        let chmod = "chmod go-w supervise.trainers/mine.toml";
+        world
+            .run(&["verify", "out"])
+            .tells(0, &["a checkpoint of SkyRL", "does not load"]);
+        for args in [
+            &["verify", "out", "--as", "mine"][..],
+            &["trainer", "check", "mine", "out"],
+        ] {
+            world.run(args).refuses(78, &[who, "may write this declaration", chmod]);
+        }
+        plan(&world, &["supervisor.trainer=mine"], &command).refuses(78, &[who, chmod]);
+        let absolute = format!("chmod go-w {mine}");
+        world
+            .run(&["verify", "out", "--as", mine.as_str()])
+            .refuses(78, &[who, &absolute]);
+        plan(&world, &[&set], &command).refuses(78, &[who, &absolute]);
+    }
+    // The hint works.
+    let ended = std::process::Command::new("chmod")
+        .args(["go-w", mine.as_str()])
+        .status();
+    assert!(ended.unwrap().success());
+    plan(&world, &[&set], &command).tells(0, &["global_step_4"]);
     world
         .run(&["verify", "out", "--as", "mine"])
-        .refuses(78, &["mine.toml"]);
-    world
-        .run(&["verify", "out", "--as", mine.as_str()])
         .tells(0, &["global_step_4: whole"]);
+}
+
+#[test]
+fn a_tracker_with_the_name_of_another_trainers_is_the_declarations() {
+    let world = skyrl();
+    let mine = MINE.replace("global_step_", "save-").replace(
+        "[finish]",
+        "[tracker]\nfile = \"LATEST\"\ntext = \"{step}\"\nmissing = \"fresh\"\n[finish]",
+    );
+    world.write("supervise.trainers/mine.toml", &mine);
+    fs::rename(world.path("out/global_step_2"), world.path("out/save-2")).unwrap();
+    fs::remove_dir_all(world.path("out/global_step_4")).unwrap();
+    fs::remove_file(world.path("out/latest_ckpt_global_step.txt")).unwrap();
+    world.write("out/LATEST", "2");
+    world
+        .run(&["verify", "out"])
+        .tells(0, &["a checkpoint of mine (LATEST)", "save-2: whole"]);
+    let json = world.run(&["checkpoints", "out", "--json"]).json();
+    assert_eq!(json["steps"][0]["verdict"], "whole", "{json:#}");
+}
+
+#[test]
+fn a_broken_file_is_not_passed_over_for_the_preset_that_it_may_replace() {
+    let world = skyrl();
+    // No name of a file says that it declares this one.
+    let broken = MINE.replace("\"mine\"", "\"skyrl\"").replace("\"torch\"", "\"zip\"");
+    world.write("supervise.trainers/a.toml", &broken);
+    for args in [
+        &["trainer", "check", "skyrl", "out"][..],
+        &["trainer", "show", "skyrl"],
+        &["verify", "out", "--as", "skyrl"],
+        &["trainer", "check", "other", "out"],
+    ] {
+        world.run(args).refuses(78, &["a.toml:9", "`zip` is not known"]);
+    }
+    world
+        .run(&["trainer", "check", "nanogpt", "out"])
+        .tells(23, &["no step is here"]);
+}
+
+#[test]
+fn a_linked_file_of_a_step_is_called_a_link() {
+    let world = skyrl();
+    let step = world.path("out/global_step_4");
+    let model = step.join("policy/model_world_size_2_rank_1.pt");
+    let elsewhere = world.path("model.pt");
+    fs::rename(&model, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &model).unwrap();
+    let said = world.run(&["verify", "out/global_step_4", "--as", "skyrl"]);
+    said.tells(23, &["rank_1.pt: a symbolic link"]);
+    assert!(!said.out.contains("are missing"), "{said:#?}");
+    let key = format!("trainer.ckpt_path={}", world.path("out"));
+    plan(&world, &["supervisor.trainer=skyrl"], &["true", &key]).tells(
+        4,
+        &[
+            "would refuse to start (exit code 4): no provable checkpoint",
+            "rank_1.pt in global_step_4 is a symbolic link or special file",
+        ],
+    );
+}
+
+#[test]
+fn a_flag_without_a_value_is_no_checkpoint_root() {
+    let world = skyrl();
+    let mine = MINE.replace(
+        "[steps]",
+        "[settings]\nroot = [{ key = \"--out\" }]\nlast = [{ key = \"--steps\" }]\n[steps]",
+    );
+    world.write("supervise.trainers/mine.toml", &mine);
+    let set = ["supervisor.trainer=mine"];
+    for command in [
+        &["true", "loop.py", "--out"][..],
+        &["true", "loop.py", "--out", "--steps", "4"],
+        &["true", "loop.py", "--out", "out", "--steps"],
+    ] {
+        plan(&world, &set, command).refuses(78, &["the command gives it no value", "write the value after it"]);
+    }
+    // A declaration without a key for the root is not told to set the same thing twice.
+    world.write("supervise.trainers/mine.toml", MINE);
+    let said = plan(&world, &set, &["true", "loop.py"]);
+    said.refuses(78, &["supervisor.root is not set", "--set supervisor.root=DIR"]);
+}
+
+#[test]
+fn a_trainer_that_is_not_told_its_step_says_so_with_one_sentence() {
+    let world = skyrl();
+    let mine = MINE.replace(
+        "[steps]",
+        "[settings]\nroot = [{ key = \"--out\" }]\n[steps]\npick = \"given\"",
+    );
+    world.write("supervise.trainers/mine.toml", &mine);
+    let sentence = "[resume] in its declaration has no words for a step: it starts as it was written";
+    let said = plan(
+        &world,
+        &["supervisor.trainer=mine"],
+        &["true", "loop.py", "--out", "out"],
+    );
+    said.tells(0, &["would run the command as written", sentence]);
+    assert_eq!(said.out.matches(sentence).count(), 2, "{said:#?}");
+    world.run(&["trainer", "check", "mine", "out"]).tells(0, &[sentence]);
 }
 
 #[test]

@@ -49,6 +49,9 @@ const PRESETS: [(&str, &str); 4] = [
     ("nanogpt", include_str!("../presets/nanogpt.toml")),
 ];
 
+/// Said of a trainer that takes the step its command names, if there are no words to name one.
+const NO_WORDS: &str = "[resume] in its declaration has no words for a step: it starts as it was written";
+
 /// A trainer as its file declares it.
 #[derive(Debug)]
 pub struct Declaration {
@@ -77,6 +80,12 @@ impl Declaration {
     /// Every mistake in it.
     pub fn parse(text: &str, taken: &[String]) -> Result<Self, Vec<DeclarationProblem>> {
         parse::parse(text, taken)
+    }
+
+    /// The name that a text with mistakes declares, if it can be read that far.
+    #[must_use]
+    pub fn name_in(text: &str) -> Option<String> {
+        parse::name_in(text)
     }
 
     /// Its name in commands, and in journals.
@@ -142,6 +151,15 @@ impl Declaration {
     fn never_saved(&self) -> Vec<StateKind> {
         let all: BTreeSet<StateKind> = self.parts.iter().flat_map(|p| p.never_saved.iter().copied()).collect();
         all.into_iter().collect()
+    }
+
+    /// Why a resume adds nothing to the command.
+    #[must_use]
+    pub fn no_resume_words(&self) -> &'static str {
+        match self.is_watched_only() {
+            true => NO_WORDS,
+            false => "nothing is added to the command: the trainer finds the step by itself",
+        }
     }
 
     /// Returns true if nothing can be said to the trainer that makes it resume from a step.

@@ -114,6 +114,7 @@ pub(super) fn run(args: &TrainerCheckArgs) -> Result<u8, CliError> {
         tracker: answer.tracker.clone(),
         remarks: answer.remarks.clone(),
         resume: newest.map(|s| declaration.resume_words(shown, s.summary.id.0.as_str(), s.summary.step.0)),
+        no_words: declaration.no_resume_words(),
         fresh: declaration.fresh_words(shown),
         strip: declaration.stripped_words().to_vec(),
         lines: match &args.log {

@@ -3,6 +3,7 @@
 use super::Declaration;
 use super::pattern::{KnownValues, NameNumbers, NamePattern};
 use super::schema::{DeclaredFiles, DeclaredPart, PartFormat, PartNeed};
+use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::{FileKind, RequiredFile, SetKind, set};
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
@@ -25,6 +26,13 @@ impl DeclaredStepDir {
     pub(super) fn regular(&self) -> impl Iterator<Item = (&str, &FileFact)> {
         let files = self.below.iter().filter(|(_, f)| f.kind == EntryKind::File);
         files.map(|(path, fact)| (path.as_str(), fact))
+    }
+
+    /// Links and special files, which are no files of a part.
+    pub(super) fn odd(&self) -> impl Iterator<Item = &str> {
+        let is_odd = |f: &FileFact| matches!(f.kind, EntryKind::Symlink | EntryKind::Other);
+        let inside = self.below.iter().filter(move |(path, f)| !path.is_empty() && is_odd(f));
+        inside.map(|(path, _)| path.as_str())
     }
 
     pub(super) fn remove(&mut self, path: &str) {
@@ -64,6 +72,8 @@ pub(super) struct FoundPart<'a> {
     pub(super) optional: bool,
     pub(super) files: Vec<PartFile<'a>>,
     pub(super) sets: Vec<PartSet>,
+    /// Whether a link or special file has the name of one of its files.
+    pub(super) is_linked: bool,
 }
 
 impl FoundPart<'_> {
@@ -128,6 +138,7 @@ pub(super) fn find<'a>(of: &'a Declaration, entry: &'a DeclaredStepDir) -> Vec<F
                 optional,
                 files: Vec::new(),
                 sets: Vec::new(),
+                is_linked: false,
             };
             fill(&mut found, entry);
             out.push(found);
@@ -154,6 +165,8 @@ fn fill<'a>(found: &mut FoundPart<'a>, entry: &'a DeclaredStepDir) {
                 let numbers = names.iter().find_map(|name| name.find(path, known));
                 found.files.extend(numbers.map(|numbers| PartFile { path, numbers }));
             }
+            let is_file = |path: &str| names.iter().any(|name| name.find(path, known).is_some());
+            found.is_linked = entry.odd().any(is_file);
         }
         DeclaredFiles::Sets(dirs) => {
             let name = |dir: &Option<NamePattern>| match dir {
@@ -162,6 +175,8 @@ fn fill<'a>(found: &mut FoundPart<'a>, entry: &'a DeclaredStepDir) {
             };
             let sets = dirs.iter().filter_map(|dir| part_set(name(dir), found.part, entry));
             found.sets.extend(sets);
+            let is_inside = |path: &str| dirs.iter().any(|dir| Utf8Path::new(path).starts_with(name(dir)));
+            found.is_linked = entry.odd().any(is_inside);
         }
     }
 }

@@ -142,7 +142,7 @@ fn not_a_step(case: &DeclaredStepInput<'_>) -> Option<Finding> {
         _ if is_file => return Some(set::not_a_file()),
         _ => return Some(Finding::error("not_a_directory", Verdict::Unknown, "not a directory")),
     }
-    if case.entry.regular().next().is_none() {
+    if case.entry.regular().next().is_none() && case.entry.odd().next().is_none() {
         return Some(Finding::error(
             "nothing_saved",
             Verdict::Incomplete,
@@ -150,7 +150,7 @@ fn not_a_step(case: &DeclaredStepInput<'_>) -> Option<Finding> {
         ));
     }
     let parts = entry::find(case.of, case.entry);
-    (!parts.iter().any(FoundPart::is_there)).then(|| {
+    (!parts.iter().any(|part| part.is_there() || part.is_linked)).then(|| {
         let detail = format!("no file here is one that {} writes", case.of.title);
         Finding::error("layout_unknown", Verdict::Unknown, detail)
     })
@@ -202,7 +202,8 @@ impl DeclaredPartCheck<'_> {
 
     fn part(&mut self, part: &FoundPart<'_>, all: &[FoundPart<'_>]) {
         if !part.is_there() {
-            if self.is_needed(part, all) {
+            // A link is reported as what it is.
+            if self.is_needed(part, all) && !part.is_linked {
                 let detail = format!("no file of {} is here: {}", part.words(), part.part.missing.words());
                 self.say(part.role, Finding::error("part_missing", Verdict::Incomplete, detail));
             }
@@ -271,7 +272,7 @@ impl DeclaredPartCheck<'_> {
                 continue;
             }
             let missing = count.saturating_sub(there.len() as u64);
-            if missing == 0 {
+            if missing == 0 || part.is_linked {
                 continue;
             }
             let mut named: Vec<String> = Vec::new();
@@ -438,17 +439,11 @@ impl DeclaredPartCheck<'_> {
 
     /// Links are not followed, and never replace a part.
     fn odd(&mut self) {
-        let entry = self.case.entry;
-        for (path, fact) in &entry.below {
-            match fact.kind {
-                EntryKind::Symlink | EntryKind::Other if !path.is_empty() => {
-                    let detail =
-                        "a symbolic link or special file: it is not followed, and a resume would load what it leads to";
-                    let finding = Finding::error("symlink", Verdict::Unknown, detail);
-                    self.say("", finding.in_file(path.as_str()));
-                }
-                _ => {}
-            }
+        for path in self.case.entry.odd() {
+            let detail =
+                "a symbolic link or special file: it is not followed, and a resume would load what it leads to";
+            let finding = Finding::error("symlink", Verdict::Unknown, detail);
+            self.say("", finding.in_file(path));
         }
     }
 }

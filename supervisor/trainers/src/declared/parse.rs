@@ -86,6 +86,13 @@ pub(super) fn parse(text: &str, taken: &[String]) -> Result<Declaration, Vec<Dec
     }
 }
 
+/// The name that a text declares, if it can be read that far.
+pub(super) fn name_in(text: &str) -> Option<String> {
+    let (table, _) = DeTable::parse_recoverable(text.get(..LARGEST).unwrap_or(text));
+    let trainer = table.get_ref().get("trainer")?.get_ref().as_table()?;
+    Some(trainer.get("name")?.get_ref().as_str()?.to_owned())
+}
+
 struct TrainerTable {
     kind: TrainerKind,
     name: String,

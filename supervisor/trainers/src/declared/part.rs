@@ -119,8 +119,16 @@ fn part(mut t: TableReader<'_, '_>, in_place: bool, p: &mut Problems<'_>) -> Opt
     }
     let never_saved = kinds(&mut t, "never_saved", p);
     let (holds, as_sibling) = holds(&mut t, &formats, p);
-    let step_key = step_key(&mut t, &formats, p);
-    if in_place && step_key.is_none() {
+    let step_key = step_key(&mut t, &formats, in_place, p);
+    if in_place && !formats.is_empty() && formats != [PartFormat::Torch] {
+        t.wrong(
+            p,
+            t.at,
+            "format",
+            "with in_place, the step is read from the file, and only from torch files",
+            "save it with torch.save, or give each step a directory: dir in [steps]",
+        );
+    } else if in_place && step_key.is_none() {
         t.wrong(
             p,
             t.at,
@@ -340,13 +348,25 @@ fn holds(t: &mut TableReader<'_, '_>, formats: &[PartFormat], p: &mut Problems<'
     (names.collect(), as_sibling)
 }
 
-fn step_key(t: &mut TableReader<'_, '_>, formats: &[PartFormat], p: &mut Problems<'_>) -> Option<String> {
+fn step_key(
+    t: &mut TableReader<'_, '_>,
+    formats: &[PartFormat],
+    in_place: bool,
+    p: &mut Problems<'_>,
+) -> Option<String> {
     let step = t.text("step", p)?;
     let key = step
         .value
         .strip_prefix("torch:")
         .filter(|k| !k.is_empty() && !k.contains('.'));
-    if key.is_none() || formats != [PartFormat::Torch] {
+    if formats != [PartFormat::Torch] {
+        // With in_place, the format is refused.
+        if in_place {
+            return None;
+        }
+        let what = "a step is only read from torch files";
+        t.wrong(p, step.at, "step", what, "leave it out");
+    } else if key.is_none() {
         let what = format!("`{}` is read from no file of this part", step.value);
         t.wrong(
             p,

@@ -108,10 +108,7 @@ fn findings(of: &Declaration, input: &ReadInput<'_>) -> Vec<Finding> {
     if input.recovery && of.is_watched_only() {
         out.push(Finding::warning(
             "watched_only",
-            format!(
-                "{} takes the step that its command names, and [resume] in its declaration has no words for that: it is restarted as it is written",
-                of.title
-            ),
+            format!("{}: {}", of.title, super::NO_WORDS),
         ));
     }
     out
@@ -130,13 +127,18 @@ impl SettingReader<'_> {
         Some(ConfigTree { root })
     }
 
+    fn set(&self, key: &str) -> Option<String> {
+        let plain = key.trim_start_matches('-');
+        self.input.set.iter().rev().find_map(|set| {
+            let (name, value) = set.split_once('=')?;
+            (name.trim_start_matches('+') == plain).then(|| value.to_owned())
+        })
+    }
+
     /// What the user said: `--set`, the command, then the YAML.
     fn said(&self, key: &str) -> Option<String> {
         let plain = key.trim_start_matches('-');
-        let set = self.input.set.iter().rev().find_map(|set| {
-            let (name, value) = set.split_once('=')?;
-            (name.trim_start_matches('+') == plain).then(|| value.to_owned())
-        });
+        let set = self.set(key);
         let word = || words::value(self.of.command.style, self.input.command, key);
         let in_file = || {
             let tree = self.tree.as_ref()?;
@@ -174,14 +176,35 @@ impl SettingReader<'_> {
         })
     }
 
+    /// Refuses flags that name a path or a number and have no value. Returns true if there is one.
+    fn refuse_bare(&mut self, sources: &[SettingSource]) -> bool {
+        let is_set = |key: &str| self.set(key).is_some();
+        let style = self.of.command.style;
+        let keys = sources.iter().flat_map(|source| &source.keys);
+        let mut bare = keys.filter(|key| words::is_bare(style, self.input.command, key) && !is_set(key));
+        let Some(key) = bare.next().cloned() else {
+            return false;
+        };
+        self.refuse(
+            &key,
+            "the command gives it no value".to_owned(),
+            "write the value after it",
+        );
+        true
+    }
+
     fn refuse(&mut self, key: &str, message: String, hint: &str) {
         let error = ConfigError::new(ErrorKind::BadValue, message).with_key(key);
         self.problems.push(error.with_hint(hint));
     }
 
     fn root(&mut self) -> Option<Utf8PathBuf> {
-        let text = self.text(&self.of.settings.root)?;
-        let key = self.of.root_key();
+        let of = self.of;
+        if self.refuse_bare(&of.settings.root) {
+            return None;
+        }
+        let text = self.text(&of.settings.root)?;
+        let key = of.root_key();
         if text.trim().is_empty() {
             self.refuse(&key, "the checkpoint root is empty".to_owned(), "give a directory");
             return None;
@@ -205,6 +228,9 @@ impl SettingReader<'_> {
     }
 
     fn number(&mut self, sources: &[SettingSource]) -> Option<i64> {
+        if self.refuse_bare(sources) {
+            return None;
+        }
         let text = self.text(sources)?;
         if NOTHING.contains(&text.to_lowercase().as_str()) {
             return None;

@@ -7,11 +7,11 @@ pub(super) fn settings(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> D
     let mut t = top.table("settings", p);
     t.later(&["keep_every"], p);
     let out = DeclaredSettings {
-        root: sources(&mut t, "root", p),
-        every: sources(&mut t, "every", p),
-        last: sources(&mut t, "last", p),
-        keep: sources(&mut t, "keep", p),
-        world: sources(&mut t, "world", p),
+        root: sources(&mut t, "root", SettingKind::Path, p),
+        every: sources(&mut t, "every", SettingKind::Number, p),
+        last: sources(&mut t, "last", SettingKind::Number, p),
+        keep: sources(&mut t, "keep", SettingKind::Number, p),
+        world: sources(&mut t, "world", SettingKind::Number, p),
         same_as_root: t
             .texts("same_as_root", p)
             .into_iter()
@@ -26,7 +26,18 @@ pub(super) fn settings(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> D
     out
 }
 
-fn sources(t: &mut TableReader<'_, '_>, name: &'static str, p: &mut Problems<'_>) -> Vec<SettingSource> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SettingKind {
+    Path,
+    Number,
+}
+
+fn sources(
+    t: &mut TableReader<'_, '_>,
+    name: &'static str,
+    kind: SettingKind,
+    p: &mut Problems<'_>,
+) -> Vec<SettingSource> {
     let mut out = Vec::new();
     for mut entry in t.tables(name, p) {
         let key = entry.text("key", p).map(|key| key.value);
@@ -38,12 +49,34 @@ fn sources(t: &mut TableReader<'_, '_>, name: &'static str, p: &mut Problems<'_>
         if keys.is_empty() && env.is_none() && from.is_none() {
             entry.wrong(p, entry.at, "key", "missing", "name a key, or use join, env or from");
         }
+        let defaults = match kind {
+            SettingKind::Path => entry
+                .texts("default", p)
+                .into_iter()
+                .flatten()
+                .map(|d| d.value)
+                .collect(),
+            SettingKind::Number => entry.numbers("default", p),
+        };
+        let (then, add) = (entry.text("then", p), entry.integer("add", p));
+        if let Some(then) = then.as_ref().filter(|_| kind == SettingKind::Number) {
+            entry.wrong(p, then.at, "then", format!("{name} is a number"), "leave it out");
+        }
+        if let Some(add) = add.as_ref().filter(|_| kind == SettingKind::Path) {
+            entry.wrong(
+                p,
+                add.at,
+                "add",
+                format!("{name} is a path"),
+                "use then to append to it",
+            );
+        }
         let source = SettingSource {
             keys,
-            defaults: entry.values("default", p),
-            then: entry.text("then", p).map(|then| then.value),
+            defaults,
+            then: then.map(|then| then.value),
             env,
-            add: entry.integer("add", p).map_or(0, |add| add.value),
+            add: add.map_or(0, |add| add.value),
         };
         entry.end(p);
         if from.is_none() {

@@ -216,8 +216,8 @@ impl<'t, 'i> TableReader<'t, 'i> {
         found.map(|(_, value)| *value)
     }
 
-    /// A value, or a list of values, as the text that a command would say.
-    pub(super) fn values(&mut self, key: &'static str, p: &mut Problems<'_>) -> Vec<String> {
+    /// A whole number, or a list of them, as the text that a command would say.
+    pub(super) fn numbers(&mut self, key: &'static str, p: &mut Problems<'_>) -> Vec<String> {
         let Some(value) = self.value(key) else {
             return Vec::new();
         };
@@ -227,11 +227,21 @@ impl<'t, 'i> TableReader<'t, 'i> {
         };
         let mut out = Vec::new();
         for entry in list.into_iter().take(ENTRIES) {
-            match entry.get_ref() {
-                DeValue::String(text) => out.push(text.to_string()),
-                DeValue::Integer(number) => out.push(number.as_str().to_owned()),
-                DeValue::Boolean(is) => out.push(is.to_string()),
-                _ => self.expected(p, entry, key, "a text, a number, true or false"),
+            let text = match entry.get_ref() {
+                DeValue::String(text) => text.to_string(),
+                DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+                    .map_or_else(|_| number.to_string(), |number| number.to_string()),
+                _ => {
+                    self.expected(p, entry, key, "a whole number");
+                    continue;
+                }
+            };
+            match text.replace('_', "").parse::<i64>() {
+                Ok(_) => out.push(text),
+                Err(_) => {
+                    let what = format!("`{text}` is no whole number");
+                    self.wrong(p, entry.span().start, key, what, "write a number, such as 100");
+                }
             }
         }
         out
@@ -295,6 +305,15 @@ impl<'t, 'i> TableReader<'t, 'i> {
             }
         }
         out
+    }
+
+    /// Refuses a key that would change nothing.
+    pub(super) fn unused(&mut self, key: &'static str, what: &str, p: &mut Problems<'_>) {
+        if let Some(value) = self.value(key) {
+            self.wrong(p, value.span().start, key, what, "leave it out");
+        }
+        self.asked.remove(key);
+        self.retired.insert(key);
     }
 
     /// Refuses keys of the format that this version does not act on yet.

@@ -9,6 +9,13 @@ const RESUME_WORDS: &[&str] = &["root", "dir", "path", "step"];
 /// Words that the arguments of a fresh start may use: it has no step.
 const FRESH_WORDS: &[&str] = &["root"];
 
+/// Keys that would change nothing.
+const UNUSED: [(&str, &str); 3] = [
+    ("aside", "a resume always moves newer steps aside"),
+    ("aside_fresh", "a fresh start always moves all steps aside"),
+    ("tracker", "the file of [tracker] is always written before a resume"),
+];
+
 pub(super) fn tracker(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Option<DeclaredTracker> {
     let mut t = top.table("tracker", p);
     if !t.is_there() {
@@ -124,10 +131,9 @@ pub(super) fn resume(top: &mut TableReader<'_, '_>, p: &mut Problems<'_>) -> Dec
             t.wrong(p, script.at, "script", what, "write env:SUPERVISE_RESUME_FROM={path}");
         }
     }
-    for key in ["aside", "aside_fresh"] {
-        t.choice(key, &[("newer", ()), ("all", ())], p);
+    for (key, what) in UNUSED {
+        t.unused(key, what, p);
     }
-    t.choice("tracker", &[("write", ())], p);
     t.renamed("outside", "store = \"outside\" in [settings]", p);
     t.end(p);
     let variable = |text: &str| {

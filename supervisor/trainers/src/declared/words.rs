@@ -10,6 +10,8 @@ struct SaidWord {
     at: Range<usize>,
     key: String,
     value: String,
+    /// A flag without a value, which means true.
+    is_bare: bool,
 }
 
 /// A key without dashes; `-` and `_` are the same.
@@ -25,19 +27,20 @@ fn said(style: WordStyle, command: &[String]) -> Vec<SaidWord> {
         let pair = word.split_once('=');
         let next = || command.get(at + 1).filter(|next| !next.starts_with("--"));
         let found = match (style, pair) {
-            (WordStyle::Flags | WordStyle::FlagsEqual, Some((key, value))) if is_flag => Some((key, value, 1)),
+            (WordStyle::Flags | WordStyle::FlagsEqual, Some((key, value))) if is_flag => Some((key, Some(value), 1)),
             (WordStyle::Flags, None) if is_flag => match next() {
-                Some(value) => Some((word.as_str(), value.as_str(), 2)),
-                None => Some((word.as_str(), "true", 1)),
+                Some(value) => Some((word.as_str(), Some(value.as_str()), 2)),
+                None => Some((word.as_str(), None, 1)),
             },
-            (WordStyle::Pairs, Some((key, value))) if !word.starts_with('-') => Some((key, value, 1)),
+            (WordStyle::Pairs, Some((key, value))) if !word.starts_with('-') => Some((key, Some(value), 1)),
             _ => None,
         };
         let words = found.map_or(1, |(_, _, words)| words);
         out.extend(found.map(|(key, value, words)| SaidWord {
             at: at..at + words,
             key: plain(key),
-            value: value.to_owned(),
+            value: value.unwrap_or("true").to_owned(),
+            is_bare: value.is_none(),
         }));
         at += words;
     }
@@ -49,6 +52,13 @@ pub(super) fn value(style: WordStyle, command: &[String], key: &str) -> Option<S
     let key = plain(key);
     let mut all = said(style, command).into_iter().rev();
     all.find(|word| word.key == key).map(|word| word.value)
+}
+
+/// Returns true if a key that has to have a value has none.
+pub(super) fn is_bare(style: WordStyle, command: &[String], key: &str) -> bool {
+    let key = plain(key);
+    let mut all = said(style, command).into_iter().rev();
+    all.find(|word| word.key == key).is_some_and(|word| word.is_bare)
 }
 
 /// The command without some settings: `KEY`, or `KEY=VALUE` for that value only.
@@ -112,6 +122,15 @@ mod tests {
             (Nothing, "p --a=1", "--a", None),
         ] {
             assert_eq!(value(style, &words(command), key).as_deref(), found, "{command}");
+        }
+        for (command, bare) in [
+            ("p t.py --save", true),
+            ("p t.py --save --b 2", true),
+            ("p t.py --save a --save", true),
+            ("p t.py --save true", false),
+            ("p t.py --b", false),
+        ] {
+            assert_eq!(is_bare(Flags, &words(command), "--save"), bare, "{command}");
         }
     }
 

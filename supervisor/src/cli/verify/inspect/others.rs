@@ -36,7 +36,8 @@ pub(super) fn claim(
     let broken = user
         .broken
         .iter()
-        .map(|(path, _)| format!("{path} does not load: `supervise trainer check {path} {named}` says why"));
+        .map(|b| &b.path)
+        .map(|path| format!("{path} does not load: `supervise trainer check {path} {named}` says why"));
     let broken: Vec<String> = broken.collect();
     let all: Vec<&Arc<Declaration>> = user.read.iter().map(|(_, d)| d).chain(presets()).collect();
     let (root, facts) = around(dir, &all);
