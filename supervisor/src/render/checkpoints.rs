@@ -158,16 +158,21 @@ fn row(c: &CheckpointSummary, only: bool, verbose: bool) -> Vec<String> {
         } else {
             c.verdict.to_string()
         }),
-        verbose.then(|| match c.is_reported_only() {
-            true => "reported".to_owned(),
-            false => c.proven.map_or("no", |d| d.word()).to_owned(),
-        }),
+        verbose.then(|| proof_word(c).to_owned()),
         verbose.then(|| resume_word(c).to_owned()),
         Some(bytes(c.bytes)),
         Some(newest),
         Some(why(c)),
     ];
     cells.into_iter().flatten().collect()
+}
+
+/// How a step is known to be whole.
+pub(super) fn proof_word(c: &CheckpointSummary) -> &'static str {
+    match c.proven {
+        Some(_) if c.is_reported_only() => "reported",
+        depth => depth.map_or("no", Depth::word),
+    }
 }
 
 fn resume_word(c: &CheckpointSummary) -> &'static str {

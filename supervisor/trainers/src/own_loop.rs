@@ -14,7 +14,7 @@ use crate::plain;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::ConfigError;
 use supervise_config::compose::ComposedConfig;
-use supervise_core::checkpoint::{Finding, REPORTED_ONLY};
+use supervise_core::checkpoint::Finding;
 use supervise_core::event::progress::{report_end_rule, report_rule, report_unsaved_rule};
 use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::journal::reason::Reason;
@@ -37,7 +37,7 @@ const NAMES: TrainerNames = TrainerNames {
 /// Finding codes that only this adapter has, with the meaning of each.
 const CODES: [(&str, &str); 2] = [
     (
-        REPORTED_ONLY,
+        "reported_only",
         "a checkpoint that the loop reported as saved, in a format that supervise does not read",
     ),
     (

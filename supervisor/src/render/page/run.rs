@@ -1,6 +1,6 @@
 //! The page of a run.
 
-use super::super::checkpoints::resume_words;
+use super::super::checkpoints::{proof_word, resume_words};
 use super::super::explain::{ExplainView, StoryBuilder};
 use super::super::ledger::{CostView, LedgerView};
 use super::super::next::NextView;
@@ -15,7 +15,7 @@ use super::progress;
 use super::table::{Cell, wide};
 use super::{CHARTS, named, page_with, state};
 use maud::{Markup, html};
-use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
+use supervise_core::checkpoint::{CheckpointSummary, Verdict};
 use supervise_core::id::Ms;
 
 /// Steps on disk shown, newest first, and how many of them are not folded.
@@ -287,7 +287,7 @@ fn steps(v: &RunView<'_>) -> Markup {
                 html! { @if let Some(next) = next { (next.needs(c, all)) } },
             ),
             (Some("words"), resume),
-            (None, html! { (c.proven.map_or("no", Depth::word)) }),
+            (None, html! { (proof_word(c)) }),
             (Some("name"), html! { (bytes(c.bytes)) }),
             (
                 None,

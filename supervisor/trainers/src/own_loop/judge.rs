@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{FileKind, FileReport, RequiredFile, SetKind, set};
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, REPORTED_ONLY, Resumability, Verdict,
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, Resumability, Verdict,
 };
 use supervise_core::id::WallMs;
 
@@ -114,10 +114,10 @@ fn contents(case: &LoopStepInput<'_>) -> Vec<Finding> {
                 let detail = format!(
                     "{what}. If the loop notices a damaged file by itself: --set supervisor.proof.trust_reported=true"
                 );
-                findings.push(Finding::error(REPORTED_ONLY, Verdict::Unknown, detail).in_file(name));
+                findings.push(Finding::error("reported_only", Verdict::Unknown, detail).in_file(name));
                 continue;
             }
-            findings.push(Finding::note(REPORTED_ONLY, what).in_file(name));
+            findings.push(Finding::note("reported_only", what).in_file(name));
         }
         let Some(report) = case.reports.get(path) else {
             continue;

@@ -79,7 +79,7 @@ fn each_mistake_has_its_line_its_key_and_a_way_out() {
         (
             "dir = \"step_{step}\"\n[[part]]\nname = \"model\"\nfiles = \"model_{rank}.pt\"\nformat = \"torch\"",
             "in_place = \"s.pkl\"\n[[part]]\nname = \"model\"\nfiles = \".\"\nformat = \"pickle\"",
-            9,
+            6,
             "[[part]] model format",
             "torch.save, or give each step a directory",
         ),
