@@ -8,6 +8,9 @@
 # site   the documentation as a site, in target/site; fails if a link or an anchor leads nowhere, or a search finds nothing
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
+# league  seeded faults against `supervise` and its peers (FAULTS, SEED, WHO=supervise,bash_loop,torchrun, ONLY=a kind, JOBS at a time, LIMIT seconds
+#         a game, PROGRAMS=target/release). It resumes; one game: SEED=7 NUMBER=4711 WHO=supervise KEEP=1
+# league-report  the page of what is in RESULTS
 # bench  ratios against peers, in one run
 # full   before a release: all cases of the real trainers, every call of a merge, a migration and a reshard disturbed, and the three below
 # full-places  every place where it runs: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
@@ -28,12 +31,19 @@ UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 DIST ?= $(TARGET)/dist
 
+FAULTS ?= 100
+WHO ?= supervise,bash_loop
+JOBS ?= 8
+LIMIT ?= 120
+PROGRAMS ?= $(TARGET)/debug
+RESULTS ?= $(TARGET)/league/$(SEED)$(if $(ONLY),.$(ONLY)).jsonl
+
 ROUNDS ?= 2
 SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist site demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures recipes install-testbed install-real install-site
+.PHONY: all install dist site demo test test-rust build-tests test-league test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures recipes install-testbed install-real install-site
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -64,7 +74,7 @@ demo:
 
 # Built once: a build beside the tests would put other files in the place of programs that they are starting.
 test: build-tests
-	+BUILT=1 tests/parts.sh "test-rust chaos test-packages site" test-real
+	+BUILT=1 tests/parts.sh "test-rust chaos test-league test-packages site" test-real
 
 # Most tests wait for processes: more of them run at once than there are cores.
 test-rust: export RUST_TEST_THREADS ?= 8
@@ -80,6 +90,11 @@ build-tests:
 test-packages: install-testbed build-tests
 	packaging/dist.sh $(TARGET)/dist-debug $(TARGET)/debug/supervise
 	tests/packages.sh $(TARGET)/dist-debug
+
+# A game of each kind, a hang, and two that a bash loop must lose.
+test-league: build-tests
+	python3 -m unittest discover -q -s tests/league
+	python3 tests/league/league.py check --programs $(TARGET)/debug
 
 test-real: install-real build-tests
 	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug
@@ -115,6 +130,13 @@ check:
 
 chaos: build-tests
 	$(TARGET)/debug/chaos --rounds $(ROUNDS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
+
+league: build-tests
+	python3 tests/league/league.py play --programs $(PROGRAMS) --python $(VENV)/bin/python --results $(RESULTS) --seed $(SEED) --faults $(FAULTS) \
+	  --who $(WHO) --jobs $(JOBS) --limit $(LIMIT) $(if $(NUMBER),--number $(NUMBER)) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--keep)
+
+league-report:
+	python3 tests/league/league.py report --page docs/league.md --json docs/league.json $(RESULTS)
 
 bench: install-real
 	$(CARGO) build --release -q -p supervise-tests --bins

@@ -210,8 +210,8 @@ def command(row, trainer, supervise):
     if row == "launcher":
         return trainer.launcher()
     if row == "torchrun":
-        # With a fixed port a restarted gang of gloo ranks waits for ever in init_process_group, see README.md.
-        return [trainer.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max_restarts=1000000", *trainer.words()]
+        # With the agent's store, or with a fixed port, a restarted gang of gloo ranks waits forever in init_process_group, see README.md.
+        return ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", trainer.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max_restarts=1000000", *trainer.words()]
     sets = {**SETS, **trainer.sets, "trainer": trainer.trainer, "standby": "auto" if row == "standby" else "off"}
     words = [word for key, value in sets.items() for word in ("--set", f"supervisor.{key}={value}")]
     return [supervise, "run", *words, "--", trainer.python, *trainer.words()]

@@ -37,7 +37,7 @@ supervised() {
     --set supervisor.gang.gpus=none --set supervisor.run_dir="{dir}/supervise" \
     --set supervisor.retries=10000 --set supervisor.backoff.initial=0s --
 }
-torchrun() { echo "$venv/bin/torchrun" --standalone --nproc_per_node="$1" --max_restarts=1000000; }
+torchrun() { echo env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$venv/bin/torchrun" --standalone --nproc_per_node="$1" --max_restarts=1000000; }
 
 measure() { python3 "$@" | tee -a "$results"; }
 
