@@ -210,9 +210,19 @@ def header_of(options: Options) -> dict[str, Any]:
         "only": sorted({kind.value for kind in options.kinds.values()}),
         "limit": options.limit,
         "cores": os.cpu_count(),
+        "build": programs.folder.name,
+        "commit": commit(),
         "trainer_hash": programs.trainer_hash(),
         "contenders": {who.value: {"version": programs.version(who), "sha256": programs.hash(who)} for who in options.who},
     }
+
+
+def commit() -> str | None:
+    try:
+        done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None
 
 
 def keep_disk(root: Path, keep: bool) -> None:

@@ -25,8 +25,8 @@ POLL = 0.003
 BARREN_GANGS = 12
 # An orphan is what still lives this long after the end.
 LET_GO = 5.0
-# `supervise` wants 64 MiB free for a save.
-DISK = "160m"
+# Room for the checkpoints and for what a contender writes beside them.
+DISK = "24m"
 
 
 @dataclass(frozen=True)

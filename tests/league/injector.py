@@ -147,20 +147,26 @@ class Injector:
         if self.full_until == 0.0:
             if self.files.last_step() < fault.step:
                 return Progress.WAITING
-            with open(filler, "wb", buffering=0) as out:
-                for block in (b"\0" * (1 << 20), b"\0" * 4096, b"\0"):
-                    try:
-                        while True:
-                            out.write(block)
-                    except OSError:
-                        pass
+            fill(filler)
             self.tracked_when_full = self.files.tracked()
             self.full_until = time.monotonic() + fault.delay
         if time.monotonic() < self.full_until:
+            # The trainer deletes old steps before it saves.
+            fill(filler)
             return Progress.LASTING
         was_in_the_way = self.files.tracked() <= self.tracked_when_full
         filler.unlink()
         return self._note(fault) if was_in_the_way else Progress.MISSED
+
+
+def fill(filler: Path) -> None:
+    with open(filler, "ab", buffering=0) as out:
+        for block in (b"\0" * (1 << 20), b"\0" * 4096):
+            try:
+                while out.write(block) == len(block):
+                    pass
+            except OSError:
+                pass
 
 
 def damage(files: TrainingFiles, fault: Fault, step: int) -> bool:

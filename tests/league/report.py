@@ -159,7 +159,8 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         "## What was played",
         "",
         f"{len(results)} games: {counts}. Seed {seeds}, {headers[0]['cores']} cores, load {low} to {high} (median {middle}).",
-        f"{missed} games do not count: their fault missed its moment four times.",
+        f"Build: {headers[0]['build']}, commit {headers[0]['commit'] or 'unknown'}. {missed} games do not count: their fault missed its moment four times.",
+        "One that misses is thrown again, at another step of the same seed: it may be another one for each contender.",
         "",
         "| contender | version | sha256 |",
         "| --- | --- | --- |",
@@ -180,7 +181,7 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         f"| fault | {' | '.join(NAMES[w] for w in who)} |",
         f"| --- |{' --- |' * len(who)}",
     ]
-    lines += [f"| {kind} | {' | '.join(ends(row[w]) if w in row else '' for w in who)} |" for kind, row in cells.items()]
+    lines += [f"| `{kind}` | {' | '.join(ends(row[w]) if w in row else '' for w in who)} |" for kind, row in cells.items()]
     lines += [
         "",
         "## What the counts allow to say",
@@ -191,20 +192,20 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         f"| fault | {' | '.join(NAMES[w] for w in who)} |",
         f"| --- |{' --: |' * len(who)}",
     ]
-    lines += [f"| {kind} | {' | '.join(percent(row[w]['not_right_at_most']) if w in row else '' for w in who)} |" for kind, row in cells.items()]
+    lines += [f"| `{kind}` | {' | '.join(percent(row[w]['not_right_at_most']) if w in row else '' for w in who)} |" for kind, row in cells.items()]
     lines += [
         "",
         "## What it cost",
         "",
-        "Median seconds from start to end, median share of the undisturbed time in it (ETTR), and steps trained twice a game. Games that were never over do",
-        "not count here: a contender that recovers less has the better times.",
+        "Median seconds from start to end, median share of the undisturbed time in it (ETTR), and mean of the steps trained twice. Games that were never over",
+        "do not count here: a contender that recovers less has the better times. Times depend on the load, see above.",
         "",
         f"| fault | {' | '.join(f'{NAMES[w]}: s | ETTR | steps again' for w in who)} |",
         f"| --- |{' --: | --: | --: |' * len(who)}",
     ]
-    lines += [f"| {kind} | {' | '.join(cost(row.get(w)) for w in who)} |" for kind, row in cells.items()]
+    lines += [f"| `{kind}` | {' | '.join(cost(row.get(w)) for w in who)} |" for kind, row in cells.items()]
     lines += ["", "## Where we lose", "", *losses(cells), "", "## The faults", "", "| fault | what happens |", "| --- | --- |"]
-    lines += [f"| {kind.value} | {WHAT[kind]} |" for kind in Kind]
+    lines += [f"| `{kind.value}` | {WHAT[kind]} |" for kind in Kind]
     lines += ["", *LIMITS]
     return "\n".join(lines) + "\n"
 
@@ -226,7 +227,8 @@ LIMITS = [
 def cost(found: dict[str, Any] | None) -> str:
     if not found or found["wall_median"] is None:
         return " | | "
-    return f"{found['wall_median']:.1f} | {found['ettr_median']:.2f} | {found['steps_again'] / found['games']:.1f}"
+    over = found["games"] - found["never_over"]
+    return f"{found['wall_median']:.1f} | {found['ettr_median']:.2f} | {found['steps_again'] / over:.1f}"
 
 
 def losses(cells: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
@@ -240,7 +242,7 @@ def losses(cells: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
                 continue
             share, others = mine["right"] / mine["games"], other["right"] / other["games"]
             if others > share:
-                lines.append(f"- {kind}: {NAMES[who]} ends right more often ({ends(other)}; supervise {ends(mine)}).")
+                lines.append(f"- `{kind}`: {NAMES[who]} ends right more often: {ends(other)}; supervise {ends(mine)}.")
             elif others == share and mine["wall_median"] > other["wall_median"]:
-                lines.append(f"- {kind}: {NAMES[who]} is {mine['wall_median'] - other['wall_median']:.1f} s faster (median).")
+                lines.append(f"- `{kind}`: {NAMES[who]} needs {mine['wall_median'] - other['wall_median']:.1f} s less (median).")
     return lines or ["Nowhere in these games."]

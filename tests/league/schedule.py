@@ -41,14 +41,14 @@ ENDS_LAUNCHER = frozenset({Kind.KILL_LAUNCHER, Kind.TWO_AT_ONCE, Kind.SIGTERM})
 LINKS = (Kind.KILL_RANK, Kind.KILL_ALL, Kind.KILL_IN_SAVE, *sorted(ENDS_LAUNCHER), *sorted(ON_DISK))
 
 # How many of a hundred numbers: hangs wait half a minute each, spins use a core as well.
-SHARES = {
+SHARES: dict[Kind, int] = {
     Kind.HANG_STOP: 2,
     Kind.HANG_SPIN: 2,
     Kind.HANG_IN_SAVE: 1,
     Kind.CHAIN: 17,
     **{kind: 6 for kind in Kind if kind not in HANGS and kind is not Kind.CHAIN},
 }
-BLOCK = [kind for kind, share in SHARES.items() for _ in range(share)]
+BLOCK: list[Kind] = [kind for kind, share in SHARES.items() for _ in range(share)]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Game:
 
 
 def kind_of(seed: int, number: int) -> Kind:
-    block = list(BLOCK)
+    block: list[Kind] = list(BLOCK)
     random.Random(f"{seed}/{number // len(block)}").shuffle(block)
     return block[number % len(block)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import processes
 import schedule
-from judge import Course, End, Undisturbed, judge
+from judge import Course, End, Result, Undisturbed, judge
 from injector import Hit, flip_bit
 from report import bound
 from schedule import ENDS_LAUNCHER, HANGS, Game, Kind
@@ -46,7 +46,9 @@ class Judge(unittest.TestCase):
         self.folder = Path(folder.name)
         (self.folder / "out").mkdir()
 
-    def play(self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), missed: bool = False):
+    def play(
+        self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), missed: bool = False
+    ) -> Result:
         lines = [json.dumps({"step": step, "attempt": attempt}) + "\n" for step, attempt in steps]
         (self.folder / "out/losses.jsonl").write_text("".join(lines))
         (self.folder / "out/digest.txt").write_text(digest + "\n")
