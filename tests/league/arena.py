@@ -177,10 +177,10 @@ class Results:
             return
         for name in ("seed", "only", "trainer_hash"):
             if rows[0][name] != header[name]:
-                die(f"{self.path} holds results with another {name}: name another file (OUT=FILE), or remove it")
+                die(f"{self.path} holds results with another {name}: name another file (RESULTS=FILE), or remove it")
         for who, version in header["contenders"].items():
             if rows[0]["contenders"].setdefault(who, version) != version:
-                die(f"{self.path} holds results of another {who} ({rows[0]['contenders'][who]['version']}): name another file (OUT=FILE), or remove it")
+                die(f"{self.path} holds results of another {who} ({rows[0]['contenders'][who]['version']}): name another file (RESULTS=FILE), or remove it")
         # A line cut in half by a kill goes, and contenders may have been added.
         self.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.known = {(row["number"], Who(row["who"])): row for row in rows[1:]}

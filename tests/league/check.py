@@ -19,7 +19,8 @@ LIMIT = 240.0
 def run(programs: Programs) -> int:
     cheap = [kind for kind in Kind if kind not in HANGS and (kind is not Kind.DISK_FULL or can_mount())]
     failures = []
-    for result in play(programs, Who.SUPERVISE, [*cheap, Kind.HANG_STOP]):
+    # The hang waits half a minute beside the others.
+    for result in play(programs, Who.SUPERVISE, [Kind.HANG_STOP, *cheap]):
         failures += harms(result)
     flipped, untracked = play(programs, Who.BASH_LOOP, [Kind.FLIP_BYTE, Kind.NO_TRACKER])
     if flipped["end"] != "wrong" or flipped["from_damaged"] != 1:
