@@ -21,8 +21,8 @@ from schedule import Game, Kind
 from training import TrainingFiles, config
 
 POLL = 0.003
-# Gangs that start one after the other without a new step go on for ever: no contender here tries a dozen times and then stops.
-BARREN_GANGS = 12
+# Gangs that start one after the other without a new step never stop: the most that ends is torchrun's four gangs in each of the unit's four starts.
+BARREN_GANGS = 20
 # An orphan is what still lives this long after the end.
 LET_GO = 5.0
 # Room for the checkpoints and for what a contender writes beside them.

@@ -175,7 +175,7 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         "",
         "*n of m*: games with the right end. A *wrong end* is an exit code 0 with other weights, the worst of all. *Operator needed*: the contender stopped",
         "for good. *Never over*: still running at the limit of "
-        + f"{headers[0]['limit']:g} s, or a dozen gangs in a row without a new step. *From zero*: training began",
+        + f"{headers[0]['limit']:g} s, or more than twenty gangs in a row without a new step. *From zero*: training began",
         "again at step 1 without a word although there were checkpoints. *Orphans*: processes that still run 5 s after the end.",
         "",
         f"| fault | {' | '.join(NAMES[w] for w in who)} |",
