@@ -49,6 +49,7 @@ class Arena:
         self.lock = threading.Lock()
         self.ideals: dict[tuple[int, int, int], Future[Undisturbed]] = {}
         self.running: set[subprocess.Popen[bytes]] = set()
+        self.is_ending = False
         self.results = Results(options)
 
     def play(self) -> list[dict[str, Any]]:
@@ -63,6 +64,7 @@ class Arena:
                 for future in futures:
                     future.cancel()
                 with self.lock:
+                    self.is_ending = True
                     for played in self.running:
                         played.kill()
                 raise
@@ -115,6 +117,8 @@ class Arena:
             played = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         with self.lock:
             self.running.add(played)
+            if self.is_ending:
+                played.kill()
         try:
             return played.wait(self.options.limit + MARGIN)
         except subprocess.TimeoutExpired:

@@ -89,4 +89,7 @@ def contenders(text: str, programs: Programs) -> list[Who]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("league: interrupted: the same command resumes it")
