@@ -23,6 +23,8 @@ from training import TrainingFiles, config
 POLL = 0.003
 # Gangs that start one after the other without a new step never stop: the most that ends is torchrun's four gangs in each of the unit's four starts.
 BARREN_GANGS = 20
+# A machine on which the injector itself waits this long for a processor says nothing about a contender.
+STARVED = 3.0
 # An orphan is what still lives this long after the end.
 LET_GO = 5.0
 # Room for the checkpoints and for what a contender writes beside them.
@@ -112,12 +114,15 @@ def play(directory: Path) -> None:
     injector = Injector(game.faults, files, unit)
     gangs = GangCounter(files)
     over = False
+    longest_wait, last = 0.0, began
     while not over and time.monotonic() < began + assignment.limit and not injector.missed:
         injector.tick()
         over = unit.is_over(time.monotonic())
         if gangs.tick() > BARREN_GANGS:
             break
         time.sleep(POLL)
+        now = time.monotonic()
+        longest_wait, last = max(longest_wait, now - last), now
     wall = time.monotonic() - began
     # Where the game is broken off, what runs is no orphan.
     left = processes.leftovers(assignment.mark, directory, LET_GO) if over else {}
@@ -128,6 +133,7 @@ def play(directory: Path) -> None:
         restarts=unit.restarts,
         wall=wall,
         leftovers=tuple(left.values()),
+        starved=longest_wait > STARVED,
         # Of a chain two links are enough: the second may have been the end.
         missed=injector.missed or len(injector.hits) < min(2, len(game.faults)) and over,
     )

@@ -20,7 +20,7 @@ class End(str, Enum):
     OPERATOR = "operator"
     # Still running at the time limit, or one gang after the other without a new step.
     NEVER_OVER = "never_over"
-    # The fault did not hit: the game does not count.
+    # The fault did not hit, or the machine was too busy: the game does not count.
     MISSED = "missed"
 
 
@@ -43,6 +43,7 @@ class Course:
     leftovers: tuple[str, ...]
     # A fault came too late, or none of them came.
     missed: bool
+    starved: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def judge(who: str, game: Game, files: TrainingFiles, hits: list[Hit], course: C
 
 
 def end_of(game: Game, files: TrainingFiles, course: Course, ideal: Undisturbed) -> End:
-    if course.missed:
+    if course.missed or course.starved:
         return End.MISSED
     if not course.over:
         return End.NEVER_OVER

@@ -47,12 +47,12 @@ class Judge(unittest.TestCase):
         (self.folder / "out").mkdir()
 
     def play(
-        self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), missed: bool = False
+        self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), **course: bool
     ) -> Result:
         lines = [json.dumps({"step": step, "attempt": attempt}) + "\n" for step, attempt in steps]
         (self.folder / "out/losses.jsonl").write_text("".join(lines))
         (self.folder / "out/digest.txt").write_text(digest + "\n")
-        course = Course(over=True, codes=(code,), restarts=0, wall=2.0, leftovers=(), missed=missed)
+        course = Course(over=True, codes=(code,), restarts=0, wall=2.0, leftovers=(), **{"missed": False, **course})
         return judge("supervise", game, TrainingFiles(self.folder), list(hits), course, Undisturbed("same", 1.0))
 
     def test_ends(self) -> None:
@@ -63,6 +63,7 @@ class Judge(unittest.TestCase):
         self.assertEqual(self.play(kill, whole[:9], "same", 0).end, End.WRONG)
         self.assertEqual(self.play(kill, whole[:9], "same", 6).end, End.OPERATOR)
         self.assertEqual(self.play(kill, whole, "same", 0, missed=True).end, End.MISSED)
+        self.assertEqual(self.play(kill, whole, "other", 0, starved=True).end, End.MISSED)
         repeated = schedule.game(1, 1, only=Kind.DETERMINISTIC)
         self.assertEqual(self.play(repeated, whole[:9], "", 3).end, End.RIGHT)
         self.assertEqual(self.play(repeated, whole, "same", 0).end, End.WRONG)
