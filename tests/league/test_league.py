@@ -47,12 +47,12 @@ class Judge(unittest.TestCase):
         (self.folder / "out").mkdir()
 
     def play(
-        self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), **course: bool
+        self, game: Game, steps: list[tuple[int, str]], digest: str, code: int, hits: tuple[Hit, ...] = (), **flags: bool
     ) -> Result:
         lines = [json.dumps({"step": step, "attempt": attempt}) + "\n" for step, attempt in steps]
         (self.folder / "out/losses.jsonl").write_text("".join(lines))
         (self.folder / "out/digest.txt").write_text(digest + "\n")
-        course = Course(over=True, codes=(code,), restarts=0, wall=2.0, leftovers=(), **{"missed": False, **course})
+        course = Course(over=True, codes=(code,), restarts=0, wall=2.0, leftovers=(), **{"missed": False, **flags})
         return judge("supervise", game, TrainingFiles(self.folder), list(hits), course, Undisturbed("same", 1.0))
 
     def test_ends(self) -> None:
