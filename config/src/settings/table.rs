@@ -272,6 +272,8 @@ settings! {
         /// because MLflow assigns the IDs. If you set `MLFLOW_RUN_ID`, it stays; verl's PPO then resumes by its tracker (`auto`), because
         /// MLflow rejects changed parameters.
         wandb: bool = true;
+        /// The trainer saves at the end of a step if `supervise` asks for it, where its release allows that; `plan` says whether it does.
+        save_requests: bool = true;
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Assist {
     pub environment: bool,
     /// Continue one run of each metrics tool over all attempts.
     pub wandb: bool,
+    /// Let the trainer save when the supervisor asks.
+    pub save_requests: bool,
     /// Time of the preemption in seconds since 1970; `None`: not known.
     pub deadline: Option<u64>,
 }
@@ -28,6 +30,7 @@ impl Default for Assist {
             skip_validation: false,
             environment: true,
             wandb: true,
+            save_requests: true,
             deadline: None,
         }
     }

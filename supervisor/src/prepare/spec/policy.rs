@@ -121,6 +121,7 @@ fn of_settings(s: &Settings) -> Policy {
             skip_validation: s.assist.skip_validation,
             environment: s.assist.environment,
             wandb: s.assist.wandb,
+            save_requests: s.assist.save_requests,
             deadline: s.deadline,
         },
         protect: Protect {
