@@ -22,6 +22,8 @@ import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple, Union
 
+from ._door import SaveDoor, process_group
+
 PathLike = Union[str, "os.PathLike[str]"]
 
 # More than ten reports a second would only fill the log.
@@ -43,6 +45,7 @@ class _Reporter:
         self.last = -math.inf
         self.pending: Optional[Tuple[int, Optional[int], Mapping[str, Any]]] = None
         self.ends_for = 0
+        self.step: Optional[int] = None
         self.warned: Set[str] = set()
         self.said_unsaved = False
 
@@ -56,6 +59,7 @@ class _Reporter:
         with self.lock:
             self.begin()
             self.pending = (step, total, metrics)
+            self.step = step
             now = time.monotonic()
             if now - self.last >= PAUSE:
                 self.last = now
@@ -151,9 +155,20 @@ def resume_from() -> Optional[Path]:
     return Path(path) if path else None
 
 
+_doors: Dict[str, SaveDoor] = {}
+
+
 def should_save() -> bool:
-    """Whether the supervisor asks for a checkpoint now. No version asks yet: always False."""
-    return False
+    """Whether the supervisor asks for a checkpoint now. Call it once after each step, on every rank: all get the same answer.
+
+    With several ranks, torch.distributed must be initialized. If rank 0 does not come, this raises as a collective would.
+    """
+    path = os.environ.get("SUPERVISE_SAVE_REQUEST")
+    if not path or not _is_supervised():
+        return False
+    if process_group() is None and (os.environ.get("WORLD_SIZE", "1").strip() or "1") != "1":
+        return False
+    return _doors.setdefault(path, SaveDoor(path)).asked(None, _reporter.step)
 
 
 def is_supervised() -> bool:

@@ -8,7 +8,7 @@ use supervise_core::spec::RunSpec;
 use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
 use supervise_host::script::{Shims, Submitter};
-use supervise_trainers::{TrainerFacts, registry};
+use supervise_trainers::{SaveDoor, TrainerFacts, registry};
 
 /// A prepared run, with what the user should know about it.
 #[derive(Debug, Clone)]
@@ -80,6 +80,33 @@ impl RunOrder {
         let ours = self.settings.interpreter == InterpreterChoice::Auto && spec.gang.nodes <= 1;
         let is_said = self.settings.trainer.as_str() == PLAIN_SAID;
         registry::hook(spec).filter(|_| wished && ours && !is_said && is_python(argv))
+    }
+
+    /// Whether a running attempt can be asked to save.
+    #[must_use]
+    pub fn save_door(&self) -> SaveDoor {
+        let no = |why: &str| SaveDoor::None { why: why.to_owned() };
+        let spec = &self.spec;
+        if !spec.policy.assist.save_requests {
+            return no("assist.save_requests is false");
+        }
+        if !spec.policy.recovers() {
+            return no("nothing is changed in the trainer without recovery");
+        }
+        let door = registry::adapter_of(spec).save_door(spec, &self.facts);
+        if door.python().is_none() {
+            return door;
+        }
+        if self.settings.interpreter != InterpreterChoice::Auto {
+            return no("supervisor.interpreter is plain");
+        }
+        if spec.gang.nodes > 1 {
+            return no("the ranks are on several nodes");
+        }
+        match is_python(&spec.command) {
+            true => door,
+            false => no("supervise does not start the trainer's interpreter itself"),
+        }
     }
 }
 

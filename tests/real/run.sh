@@ -23,7 +23,7 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery hf_recovery proofs recovery unsafe_differential
+scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery hf_recovery save_requests save_door proofs recovery unsafe_differential
   own_loop verl_versions areal_dialect omegaconf_differential verl_contents pickle_names verl_hazards kubernetes upload)
 # What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
 if [ -n "${FULL:-}$only" ]; then

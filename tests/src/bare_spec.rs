@@ -58,5 +58,6 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         may_end_early: false,
         saves_at_stop: false,
         has_tail: false,
+        save_door: false,
     }
 }

@@ -82,6 +82,9 @@ pub struct RunSpec {
     /// Whether the trainer saves a step on SIGTERM before it exits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub saves_at_stop: bool,
+    /// Whether a running attempt can be asked to save.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub save_door: bool,
 }
 
 impl RunSpec {

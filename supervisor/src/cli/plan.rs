@@ -199,7 +199,8 @@ fn take_interval(prepared: &mut PreparedRun, scan: &ScanReport, choice: &ResumeC
         .find(|c| c.id == *ckpt)
         .and_then(|c| c.trainer_note?.save_every);
     let order = &mut prepared.order;
-    if of_step.is_none() || order.spec.cadence.every.is_none_or(|every| Some(every) == of_step) {
+    if order.spec.save_door || of_step.is_none() || order.spec.cadence.every.is_none_or(|every| Some(every) == of_step)
+    {
         return;
     }
     order.spec.cadence.every = of_step;

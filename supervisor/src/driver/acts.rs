@@ -28,7 +28,7 @@ use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, Worke
 use supervise_host::guard::standby::DraftOrder;
 use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::proc_stat;
-use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter_of};
+use supervise_trainers::{HostFacts, LaunchPlan, REQUEST_FILE, RayMode, adapter_of};
 
 /// Maximum number of doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
@@ -272,6 +272,10 @@ impl Driver {
             ray: self.starts_ray(&plan.argv),
             endings: self.tells_endings(&plan.argv),
             hook: self.hook(&plan.argv),
+            door: match order.from {
+                StartPoint::AsIs => None,
+                _ => self.order.save_door().python(),
+            },
             secrets: supervise_config::known_secrets(),
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,
@@ -432,7 +436,11 @@ impl Driver {
             "cwd": self.spec.cwd,
             "notes": redact_words(&plan.notes),
         });
-        let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
+        let files = vec![
+            ("launch.json".to_owned(), format!("{text:#}\n")),
+            // A network file system remembers for a while that a name did not exist.
+            (REQUEST_FILE.to_owned(), String::new()),
+        ];
         let now = self.now();
         let evidence = dir.join(supervise_host::evidence::DIRECTORY);
         self.store

@@ -90,6 +90,7 @@ impl Checked {
             may_end_early: out.may_end_early,
             saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
+            save_door: false,
             // A script is started unchanged.
             command: match &learnt {
                 Some(_) => sources.command.clone(),
@@ -98,10 +99,9 @@ impl Checked {
             learnt,
             run,
         };
-        findings.extend(adapter_of(&spec).preflight(&spec, &out.facts));
         let left_out = sources.left_out();
         let settings_files = sources.trust.settings.clone();
-        let order = RunOrder {
+        let mut order = RunOrder {
             told,
             registry: registry_file(&spec.run),
             spec,
@@ -111,6 +111,8 @@ impl Checked {
             submitter,
             copy,
         };
+        order.spec.save_door = order.save_door().is_open();
+        findings.extend(adapter_of(&order.spec).preflight(&order.spec, &order.facts));
         let mut prepared = PreparedRun {
             order,
             room: self.room,

@@ -16,7 +16,7 @@ use supervise_core::resume::ResumeChoice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
-use supervise_trainers::{InjectedSetting, LaunchPlan, adapter_of};
+use supervise_trainers::{InjectedSetting, LaunchPlan, SaveDoor, adapter_of};
 
 /// Shown if the workers of an attempt have no cgroup of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
@@ -62,12 +62,44 @@ pub struct PlanView {
     pub env: Vec<(String, String)>,
     pub gang: GangSpec,
     pub helps: Vec<HelpView>,
+    pub save_requests: SaveRequestsView,
     pub saves: SavesView,
     pub room: Option<SaveSpace>,
     pub findings: Vec<Finding>,
     pub notes: Vec<String>,
     /// Settings files, lowest precedence first.
     pub settings_files: Vec<String>,
+}
+
+/// Whether a running attempt can be asked to save.
+#[derive(Debug, Serialize)]
+pub struct SaveRequestsView {
+    pub possible: bool,
+    /// What answers in the trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl SaveRequestsView {
+    fn of(door: SaveDoor) -> Self {
+        let (how, why) = match door {
+            SaveDoor::Open { how, .. } => (Some(how.to_owned()), None),
+            SaveDoor::None { why } => (None, Some(why)),
+        };
+        Self {
+            possible: how.is_some(),
+            how,
+            why,
+        }
+    }
+
+    fn text(&self) -> String {
+        let answer = if self.possible { "yes" } else { "no" };
+        let because = self.how.as_ref().or(self.why.as_ref());
+        format!("saves on request: {answer} ({})", because.map_or("", String::as_str))
+    }
 }
 
 /// The declaration of a trainer.
@@ -188,6 +220,7 @@ impl PlanView {
                 .collect(),
             gang: p.order.spec.gang.clone(),
             helps: launch.map(|l| l.helps.iter().map(help).collect()).unwrap_or_default(),
+            save_requests: SaveRequestsView::of(p.order.save_door()),
             saves: SavesView::of(&p.order.spec, longest),
             room: p.room,
             findings: p.findings.clone(),
@@ -306,6 +339,7 @@ impl PlanView {
         let is_kept = |f: &Finding| RESTORED.contains(&f.code.as_ref()) && !is_warning(f);
         let mut saves = of(&is_saving);
         saves.extend(self.saves.text());
+        saves.push(self.save_requests.text());
         let mut rest = of(&|f| !is_warning(f) && !is_saving(f) && !is_kept(f));
         rest.extend(self.notes.iter().cloned());
         [

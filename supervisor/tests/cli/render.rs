@@ -54,6 +54,7 @@ pub(crate) fn spec() -> RunSpec {
         may_end_early: false,
         saves_at_stop: false,
         has_tail: false,
+        save_door: false,
     }
 }
 

@@ -132,6 +132,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         may_end_early: out.may_end_early,
         saves_at_stop: out.saves_at_stop,
         has_tail: out.has_tail,
+        save_door: false,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(1),

@@ -174,6 +174,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         may_end_early: false,
         saves_at_stop: false,
         has_tail: false,
+        save_door: false,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(2),

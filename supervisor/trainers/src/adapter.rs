@@ -7,10 +7,12 @@
 mod in_place;
 mod names;
 mod payload;
+pub(crate) mod save_door;
 
 pub use in_place::InPlaceLayout;
 pub use names::{TrainerNames, UserPart};
 pub use payload::AdapterPayload;
+pub use save_door::{REQUEST_FILE, SaveDoor};
 
 use crate::code::PlainCode;
 use crate::kit::MetricsTool;
@@ -372,6 +374,10 @@ pub trait TrainerAdapter: Sync {
     /// ([`seen`](Self::seen)) and may pass it the step to resume from.
     fn hook(&self, _spec: &RunSpec) -> Option<&'static str> {
         None
+    }
+    /// Whether a running attempt can be asked to save.
+    fn save_door(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> SaveDoor {
+        SaveDoor::none(format!("nothing is known about the steps of {}", self.words().name))
     }
     /// Whether that Python can identify this trainer.
     fn is_seen(&self) -> bool {

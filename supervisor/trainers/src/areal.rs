@@ -29,8 +29,8 @@ pub use names::{as_live, as_own};
 pub use supervise_checkpoint::Frequencies;
 
 use crate::adapter::{
-    AdapterPayload, ExpectedLayout, HostFacts, InPlaceLayout, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts,
-    TrainerNames, UserPart,
+    AdapterPayload, ExpectedLayout, HostFacts, InPlaceLayout, LaunchPlan, SaveDoor, StepTracker, TrainerAdapter,
+    TrainerFacts, TrainerNames, UserPart,
 };
 use crate::read::{ReadInput, ReadOutput};
 use crate::slurm::SlurmJobs;
@@ -124,6 +124,10 @@ impl TrainerAdapter for ArealAdapter {
 
     fn has_releases(&self) -> bool {
         true
+    }
+
+    fn save_door(&self, spec: &RunSpec, facts: &TrainerFacts) -> SaveDoor {
+        save_door(spec, facts)
     }
 
     fn refuses_block(&self) -> bool {
@@ -221,5 +225,27 @@ impl TrainerAdapter for ArealAdapter {
 
     fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
         preflight::preflight(spec, facts)
+    }
+}
+
+/// The first release whose trainers ask at each step whether to save is the first one that is known here.
+fn save_door(spec: &RunSpec, facts: &TrainerFacts) -> SaveDoor {
+    if call::launcher(&spec.command).is_some() {
+        return SaveDoor::none("AReaL's launcher starts the trainer itself");
+    }
+    if facts
+        .own
+        .get()
+        .is_some_and(|RecoverMode(mode)| *mode == Some("disabled"))
+    {
+        return SaveDoor::none("recover.mode is disabled");
+    }
+    match spec.trainer_version.as_deref().map(|v| v.starts_with("1.0.")) {
+        Some(true) => SaveDoor::Open {
+            how: "RecoverHandler of AReaL",
+            python: &[include_str!("areal/door.py")],
+        },
+        Some(false) => SaveDoor::none("this release of AReaL is not known here"),
+        None => SaveDoor::none("the release of AReaL is not known"),
     }
 }

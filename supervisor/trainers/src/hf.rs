@@ -22,7 +22,8 @@ mod v1;
 
 use self::saving::Saving;
 use crate::adapter::{
-    AdapterPayload, ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames,
+    AdapterPayload, ExpectedLayout, HostFacts, LaunchPlan, SaveDoor, StepTracker, TrainerAdapter, TrainerFacts,
+    TrainerNames,
 };
 use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
@@ -154,6 +155,13 @@ impl TrainerAdapter for HfAdapter {
     fn hook(&self, spec: &RunSpec) -> Option<&'static str> {
         let is_blind = call::style(spec.trainer_command()) == call::ArgStyle::None && spec.learnt.is_none();
         (is_blind || call::pushes_to_hub(&spec.command)).then_some(seen::HOOK)
+    }
+
+    fn save_door(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> SaveDoor {
+        SaveDoor::Open {
+            how: "a callback of transformers",
+            python: &[include_str!("hf/door.py")],
+        }
     }
 
     fn is_seen(&self) -> bool {

@@ -9,7 +9,9 @@ mod steps;
 
 pub use mark::SavedMark;
 
-use crate::adapter::{ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames};
+use crate::adapter::{
+    ExpectedLayout, HostFacts, LaunchPlan, SaveDoor, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames, save_door,
+};
 use crate::plain;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::ConfigError;
@@ -124,7 +126,15 @@ impl TrainerAdapter for LoopAdapter {
             }
         };
         plan.env.push((RESUME_FROM.to_owned(), from));
+        plan.help(save_door::setting(spec, order).into_iter().collect(), spec, host);
         Ok(plan)
+    }
+
+    fn save_door(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> SaveDoor {
+        SaveDoor::Open {
+            how: "supervise.should_save() in the loop",
+            python: &[],
+        }
     }
 
     fn preflight(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {

@@ -10,6 +10,7 @@ mod compatibility;
 mod data;
 mod defaults;
 mod degraded;
+mod door;
 mod easyr1;
 mod evidence;
 mod facts;
@@ -54,7 +55,7 @@ pub(crate) use settings::as_overrides;
 pub use version::{ReleaseSeries, VerlRelease};
 
 use crate::adapter::{
-    AdapterPayload, Asks, ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts,
+    AdapterPayload, Asks, ExpectedLayout, HostFacts, LaunchPlan, SaveDoor, StepTracker, TrainerAdapter, TrainerFacts,
     TrainerNames,
 };
 use crate::read::{ReadInput, ReadOutput};
@@ -196,6 +197,10 @@ impl TrainerAdapter for VerlAdapter {
 
     fn codes(&self) -> &'static [(&'static str, &'static str)] {
         &codes::CODES
+    }
+
+    fn save_door(&self, spec: &RunSpec, facts: &TrainerFacts) -> SaveDoor {
+        door::save_door(self.sft, spec, facts)
     }
 
     fn is_called(&self, command: &[String]) -> bool {

@@ -75,6 +75,7 @@ impl Rig {
             ray: false,
             endings: false,
             hook: None,
+            door: None,
             secrets: Vec::new(),
             cgroup: false,
             scratch: None,

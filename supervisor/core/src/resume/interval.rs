@@ -1,4 +1,5 @@
-//! The save interval: a trainer that resumes may keep the one stored in its step, whatever its configuration says.
+//! The save interval: a trainer that resumes may keep the one stored in its step, whatever its configuration says. Our
+//! code in a trainer that can be asked to save makes it follow the configuration.
 
 use crate::checkpoint::CheckpointSummary;
 use crate::journal::reason::Reason;
@@ -9,7 +10,8 @@ use crate::state::RunState;
 #[must_use]
 pub fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
-    Some(s.attempt.as_ref().and_then(|a| a.launch.save_every).unwrap_or(every))
+    let kept = s.attempt.as_ref().and_then(|a| a.launch.save_every);
+    Some(kept.filter(|_| !spec.save_door).unwrap_or(every))
 }
 
 /// Reports that the step contains another interval than the configuration.
@@ -19,5 +21,5 @@ pub(crate) fn kept_interval(spec: &RunSpec, c: &CheckpointSummary) -> Option<Rea
         "the trainer goes on saving every {kept} steps: a resume takes that number from {}, and not the {now} of the configuration",
         c.id
     );
-    (now != kept).then(|| Reason::new("interval_kept", text))
+    (now != kept && !spec.save_door).then(|| Reason::new("interval_kept", text))
 }

@@ -384,7 +384,9 @@ fn start_workers(
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
-        None if order.interpreters || order.endings || order.hook.is_some() => StandbyFiles::new(order, None).ok(),
+        None if order.interpreters || order.endings || order.hook.is_some() || order.door.is_some() => {
+            StandbyFiles::new(order, None).ok()
+        }
         files => files,
     };
     let cgroup = place.as_ref().map(as_place);

@@ -76,6 +76,9 @@ pub struct GuardOrder {
     /// Python code that runs first in the interpreters and reports the trainer's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
+    /// Python code that runs first in the interpreters and answers requests for a save.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<String>,
     /// Values redacted in the guard's messages and records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,

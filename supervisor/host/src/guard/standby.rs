@@ -31,6 +31,8 @@ use supervise_core::event::StandbyResult;
 
 /// Runs first in every interpreter; the second file pre-imports or continues at once.
 const START: &str = include_str!("standby/start.py");
+/// Calls the trainer's own parts once a module of it is imported.
+const WATCH: &str = include_str!("standby/watch.py");
 const AHEAD: &str = include_str!("standby/sitecustomize.py");
 const OF_RAY: &str = include_str!("standby/ray.py");
 const BEGIN: &str = "begin()\n";
@@ -108,12 +110,17 @@ impl StandbyFiles {
     /// No memory, or no file descriptor.
     pub(crate) fn new(order: &GuardOrder, draft: Option<&DraftOrder>) -> io::Result<Self> {
         // Compiled at each start, so it is kept as short as possible.
-        let hook = order.hook.as_deref().unwrap_or_default();
-        let file = match (order.interpreters, order.ray) {
-            (true, true) => [START, hook, AHEAD, OF_RAY, BEGIN].concat(),
-            (true, false) => [START, hook, AHEAD, BEGIN].concat(),
-            (false, _) => [START, hook, AT_ONCE].concat(),
-        };
+        let watch = [&order.hook, &order.door].iter().any(|of| of.is_some());
+        let mut parts = vec![START];
+        parts.extend(watch.then_some(WATCH));
+        parts.extend(order.hook.as_deref());
+        parts.extend(order.door.as_deref());
+        parts.extend(match (order.interpreters, order.ray) {
+            (true, true) => [AHEAD, OF_RAY, BEGIN].as_slice(),
+            (true, false) => &[AHEAD, BEGIN],
+            (false, _) => &[AT_ONCE],
+        });
+        let file = parts.concat();
         let forked = |workers: &WorkersOfRay| -> io::Result<_> {
             // Without the run's name: a search for its guard must not find it.
             let name = format!("forks-of-{}", order.socket);

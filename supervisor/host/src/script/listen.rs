@@ -159,6 +159,7 @@ fn order(what: &Recording) -> GuardOrder {
         ray: false,
         endings: false,
         hook: None,
+        door: None,
         secrets: supervise_config::known_secrets(),
     }
 }

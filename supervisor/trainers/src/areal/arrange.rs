@@ -4,7 +4,7 @@ use super::RecoverMode;
 use super::call;
 use super::live::ArealSpec;
 use super::ray;
-use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
+use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan, save_door};
 use crate::command;
 use crate::job;
 use crate::kit::experiment;
@@ -30,6 +30,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if spec.policy.assist.environment {
         plan.help(vec![unbuffered()], spec, host);
     }
+    plan.help(save_door::setting(spec, order).into_iter().collect(), spec, host);
     experiment::go_on(&mut plan, &host.trainer.trackers, spec, order, host);
     let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
     plan.notes

@@ -6,7 +6,7 @@
 use super::call::{self, ArgStyle};
 use super::script;
 use super::seen::STEP_VARIABLE;
-use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
+use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan, save_door};
 use crate::command;
 use crate::kit::experiment;
 use camino::Utf8Path;
@@ -86,6 +86,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if spec.policy.assist.environment {
         plan.help(vec![told_in_time()], spec, host);
     }
+    plan.help(save_door::setting(spec, order).into_iter().collect(), spec, host);
     // Other processes that the script starts would continue the same experiment.
     if is_ours {
         experiment::go_on(&mut plan, &host.trainer.trackers, spec, order, host);

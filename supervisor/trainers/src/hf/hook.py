@@ -1,56 +1,21 @@
 
 
-class Loader:
-    """The module's own loader, and a look at the module once it is there."""
-
-    def __init__(self, own, watched):
-        self.own, self.watched = own, watched
-
-    def __getattr__(self, name):
-        return getattr(self.own, name)
-
-    def create_module(self, spec):
-        return self.own.create_module(spec)
-
-    def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.own
-        self.own.exec_module(module)
-        try:
-            self.watched.wrap(module.Trainer)
-        except Exception as e:
-            self.watched.tell({"failed": type(e).__name__})
-        hide_from_hub()
-
-
 class Watched:
-    """A finder that finds nothing itself: once transformers' Trainer is there, its `train` tells where it saves, and takes our step.
+    """Once transformers' Trainer is there, its `train` tells where it saves, and takes our step.
 
     SUPERVISE_TRAINER names the file for what it tells, a line of JSON for each training; SUPERVISE_STEP the step to resume from, which
     is taken by the first training if it saves there and is given none. Whatever goes wrong here, the trainer goes on as it is written.
     """
 
-    NAME = "transformers.trainer"
-
     def __init__(self, path, step):
         self.path, self.step, self.count, self.process = path, step, 0, os.getpid()
 
-    def find_spec(self, name, path=None, target=None):
-        if name != self.NAME:
-            return None
+    def imported(self, module):
         try:
-            sys.meta_path.remove(self)
-            for finder in list(sys.meta_path):
-                find = getattr(finder, "find_spec", None)
-                spec = find and find(name, path, target)
-                if spec is not None:
-                    return self.watched(spec)
+            self.wrap(module.Trainer)
         except Exception as e:
             self.tell({"failed": type(e).__name__})
-        return None
-
-    def watched(self, spec):
-        spec.loader = Loader(spec.loader, self)
-        return spec
+        hide_from_hub()
 
     def wrap(self, trainer):
         import functools
@@ -116,24 +81,8 @@ def hide_from_hub():
         pass
 
 
-def is_launcher():
-    """This interpreter only starts those of the ranks, which are to run this file as well."""
-    with open("/proc/self/cmdline", "rb") as f:
-        words = [os.path.basename(os.fsdecode(w)) for w in f.read(65536).split(b"\0")[:6]]
-    modules = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.launch"}
-    named = bool(modules & {after for before, after in zip(words, words[1:]) if before == "-m"})
-    return "RANK" not in os.environ and (named or bool({"torchrun", "accelerate", "deepspeed", "launch.py"} & set(words)))
-
-
-def hide_here():
-    """Takes this file off the path of this interpreter alone."""
-    here = os.path.dirname(__file__)
-    while here in sys.path:
-        sys.path.remove(here)
-    sys.path_importer_cache.pop(here, None)
-
-
 if "SUPERVISE_TRAINER" in os.environ and is_launcher():
     hide = hide_here
 elif "SUPERVISE_TRAINER" in os.environ:
-    sys.meta_path.insert(0, Watched(os.environ.pop("SUPERVISE_TRAINER"), os.environ.pop("SUPERVISE_STEP", None)))
+    watched = Watched(os.environ.pop("SUPERVISE_TRAINER"), os.environ.pop("SUPERVISE_STEP", None))
+    sys.meta_path.insert(0, Watching("transformers.trainer", watched.imported))

@@ -2,7 +2,7 @@
 
 use super::VerlFacts;
 use super::version::ReleaseSeries;
-use crate::adapter::{HostFacts, InjectedSetting};
+use crate::adapter::{HostFacts, InjectedSetting, save_door};
 use crate::hydra::encode_list;
 use crate::kit::MetricsTool;
 use crate::launch::RayMode;
@@ -23,7 +23,10 @@ pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     if assist.logger {
         out.extend(logger(spec, order, host));
     }
-    out.extend(expiry(sft, spec, host).filter(|_| assist.expiry));
+    let save_door = save_door::setting(spec, order);
+    // With it, verl would save at every step of its last minutes.
+    out.extend(expiry(sft, spec, host).filter(|_| assist.expiry && save_door.is_none()));
+    out.extend(save_door);
     let relaunch = matches!(order.from, StartPoint::Step { .. });
     out.extend(
         (assist.skip_validation && relaunch && VerlFacts::of(&host.trainer).validates_first).then(|| InjectedSetting {

@@ -31,6 +31,9 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
 
 /// Warns if the end of an allocation costs more than necessary.
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
+    if spec.save_door {
+        return None;
+    }
     let saves = assist::saves_on_demand(sft, spec, VerlFacts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();
     if saves && known || !spec.policy.start.recovery {

@@ -229,6 +229,7 @@ impl Case {
             may_end_early: out.may_end_early,
             saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
+            save_door: false,
         }
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         may_end_early: false,
         saves_at_stop: false,
         has_tail: false,
+        save_door: false,
     }
 }
 

@@ -5,6 +5,7 @@
 mod assist;
 mod batches;
 mod degraded;
+mod door;
 mod finished;
 mod fixtures;
 mod fold;
