@@ -27,7 +27,7 @@ scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery 
   own_loop verl_versions areal_dialect omegaconf_differential verl_contents pickle_names verl_hazards kubernetes upload)
 # What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
 if [ -n "${FULL:-}$only" ]; then
-  scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang standby reshard merge_formats verl_releases rehearsal hf_programs launch_script
+  scripts+=(areal_requests areal_launchers ppo_stalls ray_recovery slurm_gang standby reshard merge_formats verl_releases rehearsal hf_programs launch_script
     queue_damage merge asked declared same_class torch_failures migrate zero json_differential areal_alone)
 fi
 
@@ -78,6 +78,7 @@ hf_programs() {
 areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
+areal_requests() { need_areal && "$areal/bin/python" "$here/areal_requests.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
 areal_launchers() { need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs"; }
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }

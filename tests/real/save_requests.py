@@ -18,7 +18,9 @@ import traceback
 from pathlib import Path
 
 import hf_recovery
+import ppo_recovery
 import recovery
+from asking import request, wait_for
 from recovery import FULL
 
 LIMIT = 900
@@ -59,20 +61,6 @@ class Asking(threading.Thread):
 
 def listed(folder):
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def wait_for(is_so, what):
-    until = time.monotonic() + LIMIT
-    while not is_so():
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
-def request(path, number):
-    wait_for(path.is_file, path)
-    draft = path.with_name("save-request.draft")
-    draft.write_text(f"{number}\n")
-    draft.rename(path)
 
 
 def hugging_face(programs, work):
@@ -126,11 +114,36 @@ def verl_sft(programs, work):
     b.call([sys.executable, recovery.HERE / "compare_pt.py", straight / f"global_step_{last}", root / f"global_step_{last}"])
 
 
+def verl_ppo(programs, work, v1):
+    """verl's PPO trainer in a worker of its own Ray: asked as it starts."""
+    root, model = work / "checkpoints", work / "model"
+    ppo_recovery.call([sys.executable, recovery.HERE / "make_tiny_model.py", model], ppo_recovery.ENV)
+    text = ppo_recovery.YAML.format(model=model, root=root, here=recovery.HERE, steps=3)
+    (work / "ppo.yaml").write_text(text.replace("save_freq: 1", "save_freq: 100"))
+    threading.Thread(target=request, args=(root / ".supervise/attempts/0001/save-request", 1), daemon=True).start()
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", f"trainer.use_v1={v1}", f"hydra.run.dir={work}/hydra"]
+    ppo_recovery.call([programs / "supervise", "run", work / "ppo.yaml", "--", *command], ppo_recovery.ENV)
+    answers = (root / ".supervise/attempts/0001/save-answers").read_text().splitlines()
+    assert [(a["id"], a["step"]) for a in map(json.loads, answers)] == [(1, 1)], answers
+    assert steps_of(root, "global_step_") == [1, 3], steps_of(root, "global_step_")
+    for role in ("actor", "critic"):
+        counts = [ppo_recovery.optimizer_step(root, step, role) for step in (1, 3)]
+        assert counts[1] == 3 * counts[0], counts
+
+
+def verl_ppo_v1(programs, work):
+    verl_ppo(programs, work, True)
+
+
+def verl_ppo_legacy(programs, work):
+    verl_ppo(programs, work, False)
+
+
 def steps_of(root, prefix):
     return sorted(int(name[len(prefix):]) for name in os.listdir(root) if name.startswith(prefix))
 
 
-CASES = [hugging_face, hugging_face_follows_its_flag, verl_sft]
+CASES = [hugging_face, hugging_face_follows_its_flag, verl_sft, *([verl_ppo_v1, verl_ppo_legacy] if FULL else [])]
 
 
 def main():

@@ -63,6 +63,48 @@ fn the_interval_that_a_step_holds_is_kept_and_said() {
     assert!(epochs.contains("it saves after each epoch"), "{epochs}");
 }
 
+/// What answers makes the trainer follow its flag as well.
+#[test]
+fn a_plan_says_whether_a_save_can_be_asked_for() {
+    let world = world();
+    let torchrun = world.path("torchrun");
+    fs::write(&torchrun, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&torchrun, fs::Permissions::from_mode(0o755)).unwrap();
+    let flags = ["t.py", "--output_dir", "out", "--save_steps", "3", "--max_steps", "9"];
+    let plan = |more: &[&str]| world.run(&[&["plan"], more, &["--", torchrun.as_str()], &flags].concat());
+    let asked = plan(&[]);
+    asked.tells(
+        0,
+        &[
+            "saves on request: yes (a callback of transformers)",
+            "attempts/0001/save-request",
+            "[assist.save_requests]",
+            "every 3 steps are saved",
+        ],
+    );
+    assert!(!asked.out.contains("goes on saving"), "{}", asked.out);
+    for (setting, why) in [
+        ("supervisor.assist.save_requests=false", "assist.save_requests is false"),
+        ("supervisor.interpreter=plain", "supervisor.interpreter is plain"),
+    ] {
+        let told = plan(&["--set", setting]);
+        told.tells(
+            0,
+            &[&format!("saves on request: no ({why})"), "goes on saving every 2 steps"],
+        );
+        assert!(!told.out.contains("save-request"), "{}", told.out);
+    }
+    let view: serde_json::Value = serde_json::from_str(&plan(&["--json"]).out).unwrap();
+    assert_eq!(
+        view["save_requests"],
+        serde_json::json!({"possible": true, "how": "a callback of transformers"})
+    );
+    let plain: serde_json::Value =
+        serde_json::from_str(&world.run(&["plan", "--json", "--", "sleep", "1"]).out).unwrap();
+    assert_eq!(plain["save_requests"]["possible"], false);
+    assert!(plain["save_requests"]["why"].is_string());
+}
+
 #[test]
 fn a_torn_save_is_named_with_the_file_that_is_missing() {
     let world = world();

@@ -377,7 +377,7 @@ pub trait TrainerAdapter: Sync {
     }
     /// Whether a running attempt can be asked to save.
     fn save_door(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> SaveDoor {
-        SaveDoor::none(format!("nothing is known about the steps of {}", self.words().name))
+        SaveDoor::none("the command starts no trainer that can be asked")
     }
     /// Whether that Python can identify this trainer.
     fn is_seen(&self) -> bool {
