@@ -30,7 +30,7 @@ pub use redact::{
 };
 pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;
-pub use units::{parse_bytes, parse_duration};
+pub use units::{parse_bytes, parse_duration, parse_max_loss};
 pub use worded::{GpuChoice, HardLimitChoice};
 
 /// Detect the trainer framework from the YAML and the command.

@@ -36,6 +36,7 @@ mod reshard;
 mod resume;
 mod rollback;
 mod run;
+mod save;
 mod sbatch;
 mod serve;
 mod settings_files;

@@ -35,6 +35,11 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
+    /// Save at the next step boundary, and go on.
+    Save {
+        /// The user who asks.
+        by: String,
+    },
     /// Hold the run.
     Hold {
         /// The user who asks.

@@ -22,6 +22,7 @@ mod looks;
 mod notify;
 mod rehearsal;
 mod requests;
+mod save_requests;
 mod secrets;
 mod seen;
 mod service;
@@ -211,6 +212,7 @@ impl Driver {
             WorldQuery::Space => self.ask_for_space(),
             WorldQuery::Allocation => self.ask_scheduler(None),
             WorldQuery::Finite { ckpt } => self.ask_for_finite(ckpt),
+            WorldQuery::SaveAnswer { attempt, id } => self.look_for_save_answer(attempt, id),
         }
     }
 

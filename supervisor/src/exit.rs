@@ -127,6 +127,7 @@ impl SuperviseExitCode {
                 "`run` would not start, and end with this code"
             }
             ("demo", Self::Different) => "the two runs did not end with the same weights",
+            ("save", Self::NoProof) => "`--wait`: the trainer did not answer, or no step was proven",
             (_, Self::NoProof) => "no step is proven, or not the one that was named",
             (_, Self::LeaseHeld) => "the run is running, or another process holds its lease",
             _ => self.words(),

@@ -94,6 +94,13 @@ impl RunOrder {
             return no("nothing is changed in the trainer without recovery");
         }
         let door = registry::adapter_of(spec).save_door(spec, &self.facts);
+        if spec.save_door && !door.is_open() {
+            // Its configuration says so.
+            return SaveDoor::Open {
+                how: "the trainer itself",
+                python: &[],
+            };
+        }
         if door.python().is_none() {
             return door;
         }

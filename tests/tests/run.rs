@@ -77,6 +77,8 @@ mod rehearsals;
 mod retention;
 #[path = "run/rollback.rs"]
 mod rollback;
+#[path = "run/saves.rs"]
+mod saves;
 #[path = "run/scripts.rs"]
 mod scripts;
 #[path = "run/seen.rs"]

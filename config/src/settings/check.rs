@@ -4,7 +4,7 @@ use figment::value::{Dict, Value as Fig};
 
 use super::patterns::{failure_lines, pattern};
 use super::schema::{ChoiceWord, SettingKind, words};
-use super::units::{parse_bytes, parse_duration};
+use super::units::{parse_bytes, parse_duration, parse_max_loss};
 use super::wrong::{SettingError, wrong, wrong_type};
 use crate::tree::{ConfigNode, ConfigValue};
 
@@ -19,6 +19,7 @@ pub(super) fn check(kind: SettingKind, node: &ConfigNode, trainers: &[&'static s
         (
             SettingKind::OptionalWhole { .. }
             | SettingKind::OptionalSize
+            | SettingKind::OptionalLoss
             | SettingKind::OptionalText
             | SettingKind::OptionalAddress
             | SettingKind::OptionalVersion
@@ -36,6 +37,7 @@ pub(super) fn check(kind: SettingKind, node: &ConfigNode, trainers: &[&'static s
             None => Err(wrong_type(value, "a number", "write for example 2.0")),
         },
         (SettingKind::Duration, value) => duration(value),
+        (SettingKind::OptionalLoss, value) => duration(value).and_then(|ms| loss(value, ms)),
         (SettingKind::Limit, ConfigValue::Str(text)) if text == "auto" || text == "never" => {
             Ok(Fig::from(text.clone()))
         }
@@ -84,6 +86,16 @@ fn whole(value: &ConfigValue, min: i64, max: i64) -> Result<Fig, SettingError> {
             "an integer",
             format!("write a whole number from {min} to {max}, without quotes"),
         )),
+    }
+}
+
+fn loss(value: &ConfigValue, parsed: Fig) -> Result<Fig, SettingError> {
+    match value {
+        ConfigValue::Str(text) => match parse_max_loss(text) {
+            Ok(_) => Ok(parsed),
+            Err(message) => Err(wrong(message, "write 10s or more, for example 10m, or null")),
+        },
+        _ => Ok(parsed),
     }
 }
 

@@ -266,6 +266,7 @@ fn read_text(kind: Option<SettingKind>, text: &str) -> Result<ConfigValue, Confi
         Some(
             SettingKind::Command
             | SettingKind::OptionalSize
+            | SettingKind::OptionalLoss
             | SettingKind::OptionalText
             | SettingKind::OptionalAddress
             | SettingKind::OptionalVersion

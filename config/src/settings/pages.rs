@@ -144,6 +144,10 @@ fn form(kind: SettingKind, trainers: &[&'static str]) -> (String, Value) {
             "A duration".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*({number}(ms|s|m|h|d)\s*)+$")}),
         ),
+        SettingKind::OptionalLoss => (
+            "A duration of at least `10s`, or `null`".to_owned(),
+            json!({"type": ["string", "null"], "pattern": format!(r"^\s*({number}(ms|s|m|h|d)\s*)+$")}),
+        ),
         SettingKind::Limit => (
             "A duration, `auto` or `never`".to_owned(),
             json!({"type": "string", "pattern": format!(r"^(auto|never|\s*({number}(ms|s|m|h|d)\s*)+)$")}),

@@ -27,6 +27,8 @@ pub(super) enum SettingKind {
         max: f64,
     },
     Duration,
+    /// How much training may be lost: a duration of at least ten seconds.
+    OptionalLoss,
     /// A duration, `auto` or `never`.
     Limit,
     Pattern,
@@ -168,6 +170,14 @@ impl SettingType for Duration {
 
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         u64::deserialize(deserializer).map(Self::from_millis)
+    }
+}
+
+impl SettingType for Option<Duration> {
+    const KIND: SettingKind = SettingKind::OptionalLoss;
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
     }
 }
 

@@ -97,6 +97,9 @@ settings! {
         rehearse: bool = true;
         /// Settings and variables that are set for the trainer. `plan` shows each with its reason; what you set yourself is left alone.
         assist: Assist;
+        /// The most training that a failure may cost. If the newest proven step gets too old for that, the trainer is asked for a save;
+        /// its own interval stays as it is. `plan` and `status` say whether the promise can be kept. `null`: no promise.
+        max_loss: Option<Duration> = "null";
         /// Memory that runs out step by step. It is reported (`on_event`) if it will not last until the save after next.
         memory: Memory;
         /// Notifications when a run needs attention, or ends. Neither the command nor the webhook can delay or fail the run. `supervise

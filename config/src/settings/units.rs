@@ -23,6 +23,7 @@ const SIZES: [(&str, u64); 9] = [
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
 ];
+const LEAST_LOSS: Duration = Duration::from_secs(10);
 /// A year, in milliseconds.
 const LONGEST: u64 = 366 * 86_400_000;
 
@@ -54,6 +55,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err(format!("'{text}' is longer than a year"));
     }
     Ok(Duration::from_millis(total.round() as u64))
+}
+
+/// Parses how much training may be lost: a duration of at least ten seconds, because a save cannot be asked for, made and proven in
+/// less.
+pub fn parse_max_loss(text: &str) -> Result<Duration, String> {
+    let parsed = parse_duration(text)?;
+    if parsed < LEAST_LOSS {
+        return Err(format!(
+            "'{text}' is less than 10s: a save must be asked for, made and proven in that time"
+        ));
+    }
+    Ok(parsed)
 }
 
 /// Parses `256MiB`, `2GB`, `1.5GiB`, `0B`.
@@ -88,7 +101,15 @@ fn take_number(text: &str) -> Option<(f64, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_bytes, parse_duration};
+    use super::{parse_bytes, parse_duration, parse_max_loss};
+
+    #[test]
+    fn a_loss_below_ten_seconds_is_refused() {
+        assert_eq!(parse_max_loss("10s").unwrap().as_secs(), 10);
+        for text in ["0s", "9s", "9999ms", "-10m", "10", "", "soon"] {
+            assert!(parse_max_loss(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_need_units_in_order() {

@@ -21,6 +21,7 @@ mod rehearsal;
 mod reshard;
 mod resume_check;
 mod running;
+pub mod save_requests;
 mod space;
 mod stale;
 mod stall;
@@ -70,6 +71,7 @@ pub fn decide(s: &RunState, spec: &RunSpec, e: &Event) -> DecideOutput {
     };
     d.event();
     d.on_growth(e);
+    d.follow_saves();
     d.out
 }
 
@@ -270,6 +272,7 @@ impl Deciding<'_> {
             | EventKind::TrainerSeen(_)
             | EventKind::Told { .. }
             | EventKind::Evidence { .. }
+            | EventKind::SaveAnswered { .. }
             | EventKind::Collected { .. } => {}
         }
     }
@@ -350,6 +353,7 @@ impl Deciding<'_> {
             } => self.wish_to_stop(by, false),
             OperatorRequest::HandBack { by, left } => self.hand_back(by, *left),
             OperatorRequest::StopNow { by } => self.wish_to_stop(by, true),
+            OperatorRequest::Save { .. } => self.on_save_wish(),
             OperatorRequest::Hold { .. } => {}
             OperatorRequest::Resume { by, .. } => self.on_resume(by),
             OperatorRequest::RollBack { by, to } => self.on_roll_back(by, *to),
@@ -367,6 +371,7 @@ impl Deciding<'_> {
             TimerKey::StallCheck => self.on_stall_check(),
             TimerKey::StateDeadline => self.on_state_deadline(),
             TimerKey::AllocationEnd => self.ask(WorldQuery::Allocation),
+            TimerKey::SaveRequest => self.on_save_timer(),
         }
     }
 

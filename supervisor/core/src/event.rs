@@ -174,6 +174,15 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tensors: Option<OddTensors>,
     },
+    /// The trainer said that it saves, because it was asked to. Only the files prove the save.
+    SaveAnswered {
+        /// The attempt that was asked.
+        attempt: AttemptNo,
+        /// Number of the request.
+        id: u64,
+        /// The step that it saves.
+        step: Step,
+    },
     /// Facts about the machine, gathered after a failure.
     Evidence {
         /// The attempt that failed.
@@ -461,4 +470,6 @@ pub enum TimerKey {
     StateDeadline,
     /// The scheduler's job ends soon: query the scheduler again.
     AllocationEnd,
+    /// Look for the answer to a request for a save, or make one.
+    SaveRequest,
 }

@@ -5,8 +5,12 @@
 //! proven only adds to what a failure can cost. The failure rate is what the run has seen, with a weak prior for what
 //! is usual on so many nodes.
 
+mod promise;
+mod spans;
 mod times;
 
+pub use promise::{LossBound, PromiseObstacle};
+pub use spans::SaveSpans;
 pub use times::SaveTimes;
 
 use crate::ledger::TimeLedger;

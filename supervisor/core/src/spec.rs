@@ -79,6 +79,9 @@ pub struct RunSpec {
     /// finished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_tail: bool,
+    /// Whether the trainer saves at a step boundary if it is asked to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub save_door: bool,
     /// Whether the trainer saves a step on SIGTERM before it exits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub saves_at_stop: bool,
@@ -93,6 +96,20 @@ impl RunSpec {
     pub fn last_grace(&self) -> Ms {
         let (stop, save) = (self.policy.grace.stop, self.policy.grace.save);
         if self.saves_at_stop { stop.max(save) } else { stop }
+    }
+
+    /// Why no save can be asked for; `None`: one can.
+    #[must_use]
+    pub fn no_save_door(&self) -> Option<&'static str> {
+        if !self.save_door {
+            Some("this trainer saves at its own interval only: it takes no requests")
+        } else if !self.policy.assist.save_requests {
+            Some("assist.save_requests is false")
+        } else if !self.policy.recovers() {
+            Some("the run is only observed, or its checkpoints are not proven")
+        } else {
+            None
+        }
     }
 
     /// Returns true if the roles are kept in different numbers of steps.

@@ -14,6 +14,7 @@ mod own;
 mod parts;
 mod progress;
 mod requests;
+mod saves;
 mod sightings;
 mod spreads;
 mod term;
@@ -28,6 +29,7 @@ pub use parts::{
     TermContext,
 };
 pub use progress::AttemptProgress;
+pub use saves::{ANSWER_LOOK, AttemptSaves, SaveRequest};
 pub use sightings::SightingMoment;
 pub use spreads::Spreads;
 
@@ -191,6 +193,8 @@ pub struct Attempt {
     pub launch: AttemptLaunch,
     #[serde(flatten)]
     pub training: AttemptTraining,
+    #[serde(flatten)]
+    pub saves: AttemptSaves,
     #[serde(flatten)]
     pub output: AttemptOutput,
     #[serde(flatten)]

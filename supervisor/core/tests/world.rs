@@ -7,6 +7,7 @@
 pub(crate) mod acts;
 pub(crate) mod disk;
 pub(crate) mod options;
+pub(crate) mod saves;
 pub(crate) mod script;
 pub(crate) mod trainer;
 pub(crate) mod verbs;
@@ -229,8 +230,7 @@ impl World {
             Due::Scan(n, depth, whole) => {
                 if self.alive && n == self.scans && !self.io_hangs {
                     self.proving = None;
-                    let report = self.disk.scan(depth, whole);
-                    self.feed(EventKind::Checkpoints(report));
+                    self.feed(EventKind::Checkpoints(self.disk.scan(depth, whole)));
                 }
             }
             Due::IoStalled => {
@@ -242,8 +242,7 @@ impl World {
             }
             Due::Space => {
                 if self.alive && !self.io_hangs {
-                    let (free, files) = (Some(self.free), self.files);
-                    let works = Some(!self.refuses);
+                    let (free, files, works) = (Some(self.free), self.files, Some(!self.refuses));
                     self.feed(EventKind::Space { free, files, works });
                 }
             }
@@ -379,6 +378,7 @@ impl World {
                     self.soon(takes, Due::Finite(attempt, ckpt.clone()));
                 }
             }
+            WorldQuery::SaveAnswer { attempt, id } => self.look_for_answer(*attempt, *id),
             WorldQuery::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             WorldQuery::WakeAt { key, at } => {
                 self.queued += 1;

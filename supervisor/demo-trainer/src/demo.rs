@@ -25,6 +25,7 @@ pub mod overrides;
 pub mod program;
 pub mod random;
 pub mod resume;
+pub mod save_requests;
 pub mod settings;
 pub mod shards;
 pub mod trainer;

@@ -37,6 +37,7 @@ mod reply;
 pub mod requests;
 pub mod reshard;
 mod reshard_in_place;
+mod save_requests;
 mod scan;
 mod scrub;
 mod serve;
@@ -70,6 +71,7 @@ pub use protocol::{
     RunIdentity, TermStart,
 };
 pub use registry::RegisteredRun;
+pub use save_requests::{SAVE_ANSWERS, SAVE_REQUEST};
 pub use scan::{RootProver, Scanned};
 pub use scrub::{Scrub, ScrubResult, scrub};
 pub use serve::{NO_THREAD, main};

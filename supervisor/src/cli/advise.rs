@@ -26,7 +26,9 @@ pub(super) struct Args {
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Training that you accept to lose by a failure
-    #[arg(long, value_name = "DURATION", value_parser = supervise_config::settings::parse_duration)]
+    ///
+    /// Without it, the run's own `max_loss`.
+    #[arg(long, value_name = "DURATION", value_parser = supervise_config::settings::parse_max_loss)]
     max_loss: Option<Duration>,
     /// Print JSON
     #[arg(long)]
@@ -68,8 +70,9 @@ pub(super) fn advice(
         kept_at_resume: words.keeps_every,
         devices: devices(&spec),
     };
+    let own = spec.policy.max_loss.map(|ms| Duration::from_millis(ms.0));
     let limits = SaveLimits {
-        max_loss: max_loss.map(|d| d.as_secs_f64()),
+        max_loss: max_loss.or(own).map(|d| d.as_secs_f64()),
         room: room(state, &spec),
         multiple_of: 1,
         last: last_step(state, &spec).map(|step| step.0),

@@ -3,7 +3,7 @@
 use super::{
     advise, checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history,
     hold, install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run,
-    sbatch, serve, status, stop, top, trace, trainer, verify,
+    save, sbatch, serve, status, stop, top, trace, trainer, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
@@ -83,6 +83,12 @@ enum RunCommand {
     /// Stop a run and wait until it has ended
     #[command(after_long_help = more("stop", stop::EXAMPLES, &READS))]
     Stop(stop::Args),
+    /// Ask the trainer to save at the end of its step
+    ///
+    /// The training goes on, and its own interval stays as it is. Only for trainers that take requests: `plan` says whether this one
+    /// does. If a request is under way, another one adds nothing to it.
+    #[command(after_long_help = more("save", save::EXAMPLES, &save::EXITS))]
+    Save(save::Args),
     /// Pause recovery while you debug a run
     ///
     /// While a run is held, nothing is launched and no hang or failed worker ends it, so that an attached debugger is not
@@ -129,6 +135,7 @@ impl GroupedCommand for RunCommand {
             Self::Status(args) => status::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Stop(args) => stop::run(&args),
+            Self::Save(args) => save::run(&args),
             Self::Hold(args) => hold::hold(&args),
             Self::Unhold(args) => hold::unhold(&args),
             Self::Resume(args) => resume::run(&args),

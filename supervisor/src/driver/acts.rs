@@ -43,6 +43,8 @@ pub(super) struct LaunchState {
     pub(super) ready: Option<ReadyLaunch>,
     /// A launch that waits until the lease is confirmed.
     pub(super) unheld: Option<Act>,
+    /// The attempt whose file of requests for a save was created.
+    pub(super) save_requests: Option<AttemptNo>,
     pub(super) failed: Option<(ActId, ActError)>,
     /// The current attempt's scratch directory, removed with it.
     pub(super) scratch: Option<Utf8PathBuf>,
@@ -127,6 +129,7 @@ impl Driver {
                 }
             }
             ActKind::Keep { .. } => self.keep(act),
+            ActKind::RequestSave(order) => self.write_save_request(act.id, act.attempt.unwrap_or_default(), order.id),
             ActKind::Finish(outcome) => self.end.outcome = Some(outcome),
             ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {}
         }
@@ -134,6 +137,9 @@ impl Driver {
 
     /// Launches after one last check of the resume point.
     pub(super) fn launch_from(&mut self, act: ActId, order: LaunchOrder) {
+        if self.prepares_save_requests(act, &order) {
+            return;
+        }
         match &order.from {
             StartPoint::Step { ckpt, .. } if self.spec.policy.proof.is_on => {
                 let ask = IoQuestion::Pins { ckpt: ckpt.clone() };
@@ -286,7 +292,7 @@ impl Driver {
     }
 
     fn attempt_dir(&self, order: &LaunchOrder) -> camino::Utf8PathBuf {
-        self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0))
+        self.dir_of(order.attempt)
     }
 
     fn workers(
@@ -310,6 +316,7 @@ impl Driver {
             }
         }
         base.extend(plan.env.iter().cloned());
+        base.extend(self.save_variable(order.attempt));
         base.extend(self.spec.env.clone());
         if let (Some(call), Some(shims)) = (&plan.call, &self.order.shims) {
             shims.dress(&mut base, socket, Some(self.call_order(order, call)))?;

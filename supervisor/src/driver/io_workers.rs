@@ -3,6 +3,7 @@
 mod replace;
 
 use super::Driver;
+use super::save_requests::SavePurpose;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -50,6 +51,8 @@ pub(super) enum IoPurpose {
     Keep(ActId),
     /// The pins of a resume point, right before its launch.
     Pins(ActId, Box<LaunchOrder>),
+    /// A request for a save.
+    Save(SavePurpose),
     Append(u64),
     Bump,
     /// A root that a trainer was seen to save in.
@@ -238,6 +241,15 @@ impl IoWorkerProcess {
             .any(what)
     }
 
+    /// What it was asked and did not answer, in order.
+    pub(super) fn unanswered(&mut self) -> Vec<IoPurpose> {
+        let current = self.current.take().map(|(_, tag, _)| tag);
+        current
+            .into_iter()
+            .chain(self.queue.drain(..).map(|(tag, _)| tag))
+            .collect()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
     }
@@ -399,6 +411,7 @@ impl Driver {
                     tensors,
                 });
             }
+            IoPurpose::Save(purpose) => self.on_save_file(purpose, answer),
             IoPurpose::Append(_) | IoPurpose::Bump | IoPurpose::Nothing | IoPurpose::Setup => {}
         }
     }

@@ -178,6 +178,10 @@ impl Driver {
                 // A renewal that fails once does not lose the lease: only another term takes it.
                 Err(e) => tracing::warn!("{}", e.what),
             },
+            IoPurpose::Save(purpose) => {
+                self.recovered_if(was_stalled);
+                self.on_save_file(purpose, answer);
+            }
             _ => self.recovered_if(was_stalled),
         }
     }
@@ -259,7 +263,8 @@ impl Driver {
 
     /// After a stop request, drops acts whose intent is not durable: a full disk must not delay the stop.
     pub(super) fn drop_unbegun(&mut self) {
-        let is_end = |act: &Act| matches!(act.kind, ActKind::Finish(_));
+        // A save may still be asked for before the machine is taken away.
+        let is_end = |act: &Act| matches!(act.kind, ActKind::Finish(_) | ActKind::RequestSave(_));
         let (ends, dropped): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(_, act)| is_end(act));
         self.waiting = ends.into();
         for (_, act) in dropped {
@@ -305,17 +310,25 @@ impl Driver {
     pub(super) fn replace_store_io_worker(&mut self) {
         let replaced = self.store.replace();
         self.on_unwritable("the I/O worker that writes the journal died".to_owned());
-        if let Err(e) = replaced {
-            let text =
-                format!("the I/O worker that writes the journal died, and another one cannot be started now: {e}");
-            let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
-            return self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
-        }
+        let mut old = match replaced {
+            Ok(old) => old,
+            Err(e) => {
+                let text =
+                    format!("the I/O worker that writes the journal died, and another one cannot be started now: {e}");
+                let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
+                return self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
+            }
+        };
         let now = self.now();
         let ask = self.adoption(self.state.term);
         self.store.ask(IoPurpose::Setup, ask, now);
         // Writing can start at once: nothing was refused.
         self.journal.retry_at = None;
+        for purpose in old.unanswered() {
+            if let IoPurpose::Save(purpose) = purpose {
+                self.on_save_file_lost(purpose);
+            }
+        }
     }
 
     /// The first question to an I/O worker that takes over from a dead one.

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use crate::control::{ControlReply, ControlRequest, LeftRequest};
+use supervise_core::decide::save_requests::cannot_save;
 use supervise_core::event::{EventKind, OperatorRequest};
 
 impl Driver {
@@ -25,6 +26,10 @@ impl Driver {
                     },
                 }
             }
+            ControlRequest::Save { by } => match cannot_save(&self.state, &self.spec) {
+                Some(why) => return ControlReply::Refused(why),
+                None => OperatorRequest::Save { by },
+            },
             ControlRequest::Hold { by, why } => OperatorRequest::Hold { by, why },
             ControlRequest::Unhold { .. } if self.state.requests.held.is_none() => {
                 return ControlReply::Refused("nobody holds the run".to_owned());

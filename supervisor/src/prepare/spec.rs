@@ -15,6 +15,7 @@ use super::state_dir::registry_file;
 use crate::error::CliError;
 use crate::render::config::{ConfigView, StartCommand};
 use crate::run_order::{PreparedRun, RunOrder};
+use supervise_config::interpolation::InterpolationResolver;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::{DeclaredTrainer, RunSpec};
 use supervise_host::script::Submitter;
@@ -59,6 +60,7 @@ impl Checked {
             Finding::warning("one_node", detail)
         }));
         let told = told(&discovered, &out);
+        let save_door = has_door(&out);
         let spec = RunSpec {
             config_hash,
             name: out.name.take(),
@@ -90,7 +92,7 @@ impl Checked {
             may_end_early: out.may_end_early,
             saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
-            save_door: false,
+            save_door,
             // A script is started unchanged.
             command: match &learnt {
                 Some(_) => sources.command.clone(),
@@ -150,6 +152,12 @@ fn told(discovered: &DiscoveredCommand, out: &ReadOutput) -> String {
     started.settings = settings.map(ToString::to_string).collect();
     view.started = Some(started);
     serde_json::to_string(&view).unwrap_or_default()
+}
+
+/// Whether the trainer saves if it is asked to. The demo trainer says so itself.
+fn has_door(out: &ReadOutput) -> bool {
+    let said = InterpolationResolver::new(&out.tree, &|_| None).get("demo.save_door");
+    said.ok().flatten().is_some_and(|door| door.as_bool() == Some(true))
 }
 
 /// The shim for jobs submitted to Slurm; without it they are not marked.

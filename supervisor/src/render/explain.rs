@@ -298,8 +298,14 @@ fn blank(no: u32) -> AttemptStory {
 
 fn is_routine(r: &JournalRecord) -> bool {
     match r {
-        JournalRecord::Decided { what, .. } => matches!(what, Decision::Mark { .. } | Decision::SaveGrows { .. }),
-        JournalRecord::Intended { act, .. } => matches!(act.kind, ActKind::Prune(_) | ActKind::Keep { .. }),
+        JournalRecord::Decided { what, .. } => matches!(
+            what,
+            Decision::Mark { .. } | Decision::SaveGrows { .. } | Decision::SaveRequestEnded { .. }
+        ),
+        JournalRecord::Intended { act, .. } => matches!(
+            act.kind,
+            ActKind::Prune(_) | ActKind::Keep { .. } | ActKind::RequestSave(_)
+        ),
         JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => false,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::outcome::outcome_words;
 use super::record::{edit_because, start_point};
+use super::status::LossView;
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
 use crate::exit::SuperviseExitCode;
@@ -13,6 +14,7 @@ use supervise_core::id::Ms;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{DiskEdit, RunOutcome, StartPoint};
 use supervise_core::resume::ResumeChoice;
+use supervise_core::save_interval::{LossBound, SaveSpans};
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
@@ -133,6 +135,11 @@ pub struct SavesView {
     pub crash_costs: Option<Ms>,
     /// A save interval with which a crash costs less than ten minutes, if the current one costs more.
     pub proposed_every: Option<u64>,
+    /// Whether a save can be asked for between.
+    pub on_request: bool,
+    /// Whether `max_loss` is kept; absent: nothing is promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<LossView>,
     #[serde(skip)]
     every_key: &'static str,
 }
@@ -152,17 +159,36 @@ impl SavesView {
             longest_step: longest,
             crash_costs_steps: every,
             crash_costs,
+            on_request: spec.no_save_door().is_none(),
+            loss: LossView::from_bound(LossBound::from_spans(
+                SaveSpans {
+                    step: longest,
+                    ..SaveSpans::default()
+                },
+                every,
+                spec.policy.max_loss,
+                spec.no_save_door().is_none(),
+                false,
+            )),
             every_key: adapter_of(spec).words().every.unwrap_or_default(),
             proposed_every: proposed.filter(|n| spec.root.is_some() && every.is_none_or(|e| *n < e)),
         }
     }
 
     fn text(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if self.on_request {
+            out.push("saves on request: yes (`supervise save`, a notice, max_loss)".to_owned());
+        }
+        out.extend(
+            self.loss
+                .iter()
+                .map(|loss| format!("a failure can cost {}", loss.words())),
+        );
         let Some(longest) = self.longest_step else {
-            return Vec::new();
+            return out;
         };
         let step = time::span(longest);
-        let mut out = Vec::new();
         if let Some(cost) = self.crash_costs {
             let cost = time::span(cost);
             out.push(format!(

@@ -1,6 +1,7 @@
 //! One line per decision, in plain words, with its first reason.
 
 mod edit;
+mod saves;
 mod script;
 
 pub use edit::{edit_because, edit_words};
@@ -180,6 +181,10 @@ fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
             format!("a stop{when} was asked for by {by}")
         }
         EventKind::Operator(OperatorRequest::Hold { .. }) => s.requests.held.as_ref()?.words(),
+        EventKind::SaveAnswered { attempt, step, .. } => {
+            format!("attempt {attempt}: the trainer answered: step {step} is saved")
+        }
+        EventKind::Operator(OperatorRequest::Save { by }) => format!("a save was asked for by {by}"),
         EventKind::Operator(OperatorRequest::Unhold { by }) => format!("no longer held: {by} lets it go on"),
         EventKind::Operator(OperatorRequest::Resume { by, .. }) => format!("{by} lets the run go on"),
         EventKind::Operator(OperatorRequest::RollBack { by, to }) => format!("{by} sends the run back to step {to}"),
@@ -337,6 +342,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &RunState) -> Option<String> 
         }
         Decision::Mark { step } => format!("step {step} is {}{why}", proven_word(s)),
         Decision::HandBack { .. } => format!("{a}: stops in time, to go on when the scheduler starts it again{why}"),
+        Decision::SaveRequestEnded { how, .. } => format!("{a}: {}{why}", saves::ended(how)),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
         Decision::Suspect { what } | Decision::WouldHave { what } | Decision::Unwatched { what } => {
             format!("{a}: {what}")
@@ -477,6 +483,7 @@ fn intended(kind: &ActKind, reasons: &[Reason], s: &RunState) -> Option<String> 
             format!("deleting {}{why}", names.join(", "))
         }
         ActKind::Keep { step, .. } => format!("keeping a copy of step {step}{why}"),
+        ActKind::RequestSave(order) => format!("{}: {}{why}", attempt(s), saves::asked(order)),
         ActKind::Freeze => format!("{}: frozen while it is looked at{why}", attempt(s)),
         ActKind::Thaw => format!("{}: goes on{why}", attempt(s)),
         ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Signal { .. } | ActKind::KillTree | ActKind::Finish(_) => {

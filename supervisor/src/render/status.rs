@@ -3,11 +3,13 @@
 mod attempt;
 mod job;
 mod kept;
+mod loss;
 mod trend;
 
-pub use attempt::{AttemptView, phase_word};
+pub use attempt::{AttemptView, SaveRequestView, phase_word};
 pub use job::JobView;
 pub use kept::KeptView;
+pub use loss::LossView;
 pub use trend::MetricTrend;
 pub(super) use trend::short;
 
@@ -24,6 +26,7 @@ use super::{count, one_line, shown_command};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::tally;
+use supervise_core::decide::save_requests::cannot_save;
 use supervise_core::event::rehearsal::RehearsalResult;
 use supervise_core::id::WallMs;
 use supervise_core::journal::reason::Reason;
@@ -97,6 +100,9 @@ pub struct StatusView {
     pub scheduler: Option<JobView>,
     /// The next forecast shortage; `null`: none known.
     pub danger: Option<DangerView>,
+    /// What a failure can cost, if `max_loss` promises something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<LossView>,
     /// Running processes that SIGKILL did not end.
     pub undead: Vec<LeftoverProcess>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +117,9 @@ pub struct StatusView {
     pub ledger: Option<LedgerView>,
     /// Where the run stands; `null`: its specification is not known.
     pub progress: Option<ProgressReport>,
+    /// Whether a save can be asked for.
+    #[serde(skip)]
+    pub takes_saves: bool,
     #[serde(skip)]
     pub trends: Vec<MetricTrend>,
     /// The command of a run without a checkpoint root.
@@ -190,9 +199,11 @@ impl StatusView {
             }),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
             danger: spec.and_then(|p| DangerView::of(s, p)),
+            loss: spec.and_then(|p| LossView::of(s, p)),
             undead: Vec::new(),
             ledger: None,
             progress: None,
+            takes_saves: spec.is_some_and(|p| cannot_save(s, p).is_none()),
             trends: MetricTrend::of(s),
             command: spec.filter(|p| p.root.is_none()).map(|p| shown_command(&p.command)),
             proven_word: proven_word(s),
@@ -362,6 +373,9 @@ impl StatusView {
         }
         if let Some(result) = &self.rehearsal {
             row("relaunch", one_line(&rehearsed(result), 600));
+        }
+        if let Some(loss) = &self.loss {
+            row("may lose", one_line(&loss.words(), 600));
         }
         if let Some(danger) = &self.danger {
             row("next danger", one_line(&danger.text, 600));

@@ -30,7 +30,7 @@ impl Deciding<'_> {
 
     /// Returns true if it does not last until the save after next, and is nearly full or does not last until the next
     /// one.
-    fn is_soon(&self, d: &RunDanger, step: Step) -> bool {
+    pub(super) fn is_soon(&self, d: &RunDanger, step: Step) -> bool {
         let f = &d.forecast;
         let Some(next) = self.save_after(step, 1) else {
             return d.left.is_some_and(|left| left < SOON) && is_full(d);
@@ -72,6 +72,13 @@ impl Deciding<'_> {
         let (Some(mark), Some(a), true) = (self.s.progress.mark, self.s.live(), wanted) else {
             return false;
         };
+        if self.is_saved_for_memory() {
+            let text = format!(
+                "step {mark}, which was asked for, is proven, and a restart now gives the memory back (memory.restart_after_save); no retry is charged"
+            );
+            self.stop(AfterStop::Choose, true, vec![Reason::new("creep_restart", text)]);
+            return true;
+        }
         let Some(after_next) = self
             .save_after(mark, 2)
             .filter(|_| self.s.progress.mark > a.launch.mark_before)

@@ -28,6 +28,11 @@ impl Deciding<'_> {
             return;
         };
         let lead = Ms(self.spec.last_grace().0.saturating_add(LEAD.0));
+        // Time for a save that is asked for, after which the machine is handed back at once.
+        let save = self
+            .needed_before_the_end()
+            .filter(|_| self.spec.no_save_door().is_none());
+        let lead = Ms(lead.0.saturating_add(save.unwrap_or_default().0));
         // Even a job that is shorter than this is used.
         if left <= lead && self.s.has_launched() {
             return self.hand_back("the scheduler's time limit", Some(left));
@@ -102,7 +107,7 @@ impl Deciding<'_> {
     }
 
     /// The newest step that is due for a save but not proven: its save may not have started yet.
-    fn newest_unsaved(&self) -> Option<u64> {
+    pub(super) fn newest_unsaved(&self) -> Option<u64> {
         let (a, every) = (self.s.live()?, save_interval(&self.s, self.spec)?.max(1));
         let at = a.training.step?.0;
         let saved = self.s.progress.mark.unwrap_or_default().max(a.order.from.step()).0;

@@ -1,7 +1,7 @@
 //! Events while workers run: exits, progress, matched lines, marks.
 
 use super::Deciding;
-use crate::checkpoint::Verdict;
+use crate::checkpoint::{CkptId, Verdict};
 use crate::event::{ExitStatus, Sighting};
 use crate::journal::reason::{Evidence, Reason};
 use crate::journal::record::{Act, ActKind, AfterStop, NoticeKind};
@@ -137,6 +137,12 @@ impl Deciding<'_> {
         }
     }
 
+    /// Returns true if all of them were saved only because it was asked for.
+    fn are_extra(&self, ids: &[CkptId]) -> bool {
+        let mut steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
+        steps.all(|c| !ids.contains(&c.id) || self.s.disk.extra.contains(&c.step))
+    }
+
     /// Deletes surplus steps. One deletion at a time.
     pub(super) fn prune_now(&mut self) -> bool {
         let old = prune(&self.s, self.spec);
@@ -147,6 +153,9 @@ impl Deciding<'_> {
                 true => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
                 false if self.spec.keeps_by_role() => {
                     "two newer steps are proven (each role is kept at its own number)".to_owned()
+                }
+                false if self.are_extra(&old) => {
+                    "two newer steps are proven, and it was saved because that was asked for".to_owned()
                 }
                 false => {
                     let keep = self.spec.keep.unwrap_or_default();

@@ -23,6 +23,7 @@ pub(super) fn stale(s: &RunState, kind: &EventKind) -> Option<(String, String)> 
             (*attempt, event_word(kind).into())
         }
         EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
+        EventKind::SaveAnswered { attempt, .. } => (*attempt, "answer to a request for a save".to_owned()),
         EventKind::Numbers { attempt, .. } => (*attempt, "numbers".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
             return Some((format!("result of act {act}"), "no such act is pending".into()));

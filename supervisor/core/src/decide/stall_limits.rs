@@ -67,7 +67,9 @@ impl<'a> StallLimits<'a> {
                 p.stall.startup.max(p.stall.minimum).max(learned(DurationKind::Step))
             }
             DurationKind::FirstStep => p.stall.minimum.max(learned(clock)).max(learned(DurationKind::Step)),
-            DurationKind::Step | DurationKind::Validate | DurationKind::Exit => p.stall.minimum.max(learned(clock)),
+            DurationKind::Step | DurationKind::Validate | DurationKind::SaveProven | DurationKind::Exit => {
+                p.stall.minimum.max(learned(clock))
+            }
         }
     }
 

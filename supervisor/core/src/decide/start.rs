@@ -79,6 +79,7 @@ impl Deciding<'_> {
 
     pub(super) fn on_checkpoints(&mut self) {
         self.note_mark();
+        self.note_asked_save();
         if self.is_last_look() {
             return self.stopped(Vec::new());
         }

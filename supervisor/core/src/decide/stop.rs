@@ -1,6 +1,7 @@
 //! Stopping workers: a save may finish, then SIGTERM, then the process tree is killed.
 
 use super::Deciding;
+use super::save_requests::LastSave;
 use crate::checkpoint::Depth;
 use crate::event::{TimerKey, TrainerPhase};
 use crate::id::{Ms, ProcRef};
@@ -100,6 +101,14 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_scan_while_draining(&mut self, then: AfterStop) {
+        let until = match self.s.mode {
+            RunMode::Draining { until, .. } => until,
+            _ => self.e.at,
+        };
+        if self.last_save() == LastSave::Proven && !self.save_in_progress() {
+            let text = "the save that was asked for is over, and its step is proven: nothing more is trained";
+            return self.stop(then, true, vec![Reason::new("saved", text)]);
+        }
         // One that begins after the save that was waited for is another one.
         if self
             .s
@@ -108,15 +117,14 @@ impl Deciding<'_> {
             .as_ref()
             .is_some_and(|wish| self.s.progress.mark > wish.mark)
             && !self.saves_for_the_end()
+            && self.last_save() != LastSave::Waiting
+            && !self.asks_before_the_end(until)
         {
             let reason = Reason::new("saved", "the save that was going on is over, and its step is proven");
             return self.stop(then, true, vec![reason]);
         }
-        let until = match self.s.mode {
-            RunMode::Draining { until, .. } => until,
-            _ => self.e.at,
-        };
-        if self.save_in_progress() || self.save_is_due(until) {
+        let asked = self.last_save() == LastSave::Waiting || self.asks_before_the_end(until);
+        if asked || self.save_in_progress() || self.save_is_due(until) {
             self.ask(WorldQuery::WakeAt {
                 key: TimerKey::DrainDue,
                 at: until,

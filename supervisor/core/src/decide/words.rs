@@ -20,6 +20,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Used { .. } => "what is used",
         EventKind::Finite { .. } => "numbers of a step",
         EventKind::Numbers { .. } => "numbers",
+        EventKind::SaveAnswered { .. } => "answer to a request for a save",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
         EventKind::Rehearsed(_) => "rehearsal",

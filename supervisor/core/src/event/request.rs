@@ -24,6 +24,11 @@ pub enum OperatorRequest {
         /// Time until the preemption, if known.
         left: Option<Ms>,
     },
+    /// Save at the next step boundary, and go on.
+    Save {
+        /// Who asked.
+        by: String,
+    },
     /// Hold: an operator works on the run. Failures and hangs end nothing, and nothing is launched.
     Hold {
         /// Who asked.

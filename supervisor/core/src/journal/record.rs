@@ -6,10 +6,12 @@
 mod edit;
 mod notice;
 mod outcome;
+mod save_order;
 
 pub use edit::DiskEdit;
 pub use notice::NoticeKind;
 pub use outcome::RunOutcome;
+pub use save_order::{SaveOrder, SaveRequestEnd, SaveRequester};
 
 pub use crate::rulebook::action::FailureAction;
 
@@ -95,6 +97,8 @@ pub enum ActKind {
         /// Bytes per second at most; 0: no limit.
         rate: u64,
     },
+    /// Ask the trainer to save at its next step boundary (guarded).
+    RequestSave(SaveOrder),
     /// Send a signal to the workers (safety).
     Signal {
         /// Linux signal number.
@@ -116,7 +120,12 @@ impl ActKind {
     pub fn is_guarded(&self) -> bool {
         matches!(
             self,
-            Self::Arrange(_) | Self::Launch(_) | Self::Prune(_) | Self::Keep { .. } | Self::Finish(_)
+            Self::Arrange(_)
+                | Self::Launch(_)
+                | Self::Prune(_)
+                | Self::Keep { .. }
+                | Self::RequestSave(_)
+                | Self::Finish(_)
         )
     }
 }
@@ -259,6 +268,13 @@ pub enum Decision {
     Mark {
         /// The new high-water mark.
         step: Step,
+    },
+    /// A request for a save is over.
+    SaveRequestEnded {
+        /// Number of the request.
+        id: u64,
+        /// How it ended.
+        how: SaveRequestEnd,
     },
     /// Stop the run at the next proven step.
     StopAfterSave,
@@ -407,6 +423,12 @@ pub enum WorldQuery {
     Finite {
         /// The step to check.
         ckpt: CkptId,
+    },
+    /// Look for the trainer's answer to a request for a save.
+    SaveAnswer {
+        attempt: AttemptNo,
+        /// Number of the request.
+        id: u64,
     },
     /// Set a timer.
     WakeAt {

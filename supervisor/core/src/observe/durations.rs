@@ -32,6 +32,8 @@ pub enum DurationKind {
     FirstStep,
     Step,
     Save,
+    /// From the beginning of a save until its step was proven.
+    SaveProven,
     Validate,
     /// From the announced end to the exit.
     Exit,

@@ -72,33 +72,39 @@ impl Surplus {
 
     fn of_steps(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
-        let keep = spec.keep.filter(|keep| *keep > 0)?;
+        let keep = spec.keep.filter(|keep| *keep > 0);
+        if keep.is_none() && s.disk.extra.is_empty() {
+            return None;
+        }
         let (scan, care) = (s.disk.scan.as_ref()?, s.requests.care.as_ref()?);
         let resume = s.attempt.as_ref().map(|a| a.order.from.step());
         let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
         let whole = || ours().filter(|c| is_whole(c));
-        let kept = (keep as usize).max(2);
+        let kept = keep.map(|keep| (keep as usize).max(2));
         let doubtful = |c: &CheckpointSummary| s.is_doubtful(c);
         // A step whose weights may be non-finite does not replace an older one.
         let sound = || whole().filter(|c| !doubtful(c));
         // Steps that were only checked for structure do not replace proven ones: two proven steps stay, and all above
         // them.
         let proven = sound().filter(|c| c.is_proven(p.proof.depth)).nth(1);
-        let below = sound()
-            .nth(kept - 1)
-            .zip(proven)
-            .map(|(kept, proven)| kept.step.min(proven.step));
+        // What was saved because we asked for it takes no place of the user's own steps, and goes first.
+        let extra = |c: &CheckpointSummary| s.disk.extra.contains(&c.step);
+        let oldest = kept.and_then(|kept| sound().filter(|c| !extra(c)).nth(kept - 1));
+        let below = oldest.zip(proven).map(|(kept, proven)| kept.step.min(proven.step));
+        let asked = |c: &CheckpointSummary| {
+            extra(c) && !c.husk && Some(c.step) != resume && proven.is_some_and(|proven| c.step < proven.step)
+        };
         // A trainer that loads its best step at the end still needs it.
         let best = whole().next().and_then(|c| c.trainer_note).and_then(|note| note.best);
         let newest: Vec<&CkptId> = whole().take(2).map(|c| &c.id).collect();
         // Once two newer steps are proven, the attempt's start is no longer needed.
         let is_above = |c: &CheckpointSummary| below.is_some_and(|below| c.step < below);
         // At most this many steps wait for a check of their weights; beyond that the two newest of all stay.
-        let most = keep.saturating_add(p.retention.keep_raise) as usize;
+        let most = keep.map_or(usize::MAX, |keep| keep.saturating_add(p.retention.keep_raise) as usize);
         let (waiting, has_sound) = (whole().filter(|c| doubtful(c)).count(), sound().next().is_some());
         let spoilt = |c: &CheckpointSummary| waiting > most && doubtful(c) && has_sound && Some(c.step) != resume;
         let steps = ours()
-            .filter(|c| is_above(c) || spoilt(c))
+            .filter(|c| is_above(c) || spoilt(c) || asked(c))
             .filter(|c| Some(c.step) != best && !newest.contains(&&c.id))
             // Steps below the one where the run was adopted belong to an older run.
             .filter(|c| care.step.is_none_or(|s| c.step >= s))

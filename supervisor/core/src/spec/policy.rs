@@ -41,6 +41,9 @@ pub struct Policy {
     /// Whether a run whose memory would not last until the save after next is restarted right after a save.
     #[serde(default)]
     pub restart_for_memory: bool,
+    /// Most training that may be lost: a save is asked for in time; `None`: no such promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_loss: Option<Ms>,
     /// Whether a relaunch is rehearsed once the workers run.
     #[serde(default)]
     pub rehearse: bool,
@@ -202,6 +205,7 @@ impl Default for Policy {
             check_gpus: true,
             scan_interval: Ms::secs(10),
             restart_for_memory: false,
+            max_loss: None,
             rehearse: false,
             assist: Assist::default(),
             protect: Protect::default(),

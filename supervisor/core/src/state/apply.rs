@@ -1,7 +1,7 @@
 //! Replay: what each record does to the state.
 
 use super::budget::FAILURES;
-use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob, StopWish};
+use super::{Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob, StopWish};
 use crate::checkpoint::finiteness::{OddTensors, WeightsLook};
 use crate::checkpoint::kind::whole_live;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
@@ -9,11 +9,10 @@ use crate::event::scan::RuleKind;
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::id::{ActId, Tick, WallMs};
 use crate::journal::record::{
-    Act, ActKind, AfterStop, BACK_TO_FINITE, Decision, DiskEdit, JournalRecord, LAST_FINITE, LaunchOrder, StartPoint,
+    Act, ActKind, AfterStop, BACK_TO_FINITE, Decision, JournalRecord, LAST_FINITE, SaveRequestEnd, StartPoint,
 };
 use crate::observe::numbers::keep;
 use crate::rulebook::taxonomy::Class;
-use crate::spec::ResumeIntent;
 
 impl RunState {
     /// Applies one record. It is total: no record is refused, and none panics.
@@ -83,6 +82,7 @@ impl RunState {
                     a.training.last_progress = a.training.last_progress.after(*missing);
                     a.training.last_active = a.training.last_active.after(*missing);
                     a.training.pace.shift(*missing);
+                    a.saves.shift(*missing);
                 }
             }
             EventKind::IoStalled { what } => self.context.io_stalled = Some(what.clone()),
@@ -112,6 +112,9 @@ impl RunState {
             }
             EventKind::Rehearsed(rehearsal) => self.rehearsal = Some(rehearsal.clone()),
             EventKind::TrainerSeen(seen) => self.seen = Some(seen.clone()),
+            EventKind::SaveAnswered { attempt, id, step } if self.attempts == *attempt => {
+                self.on_save_answered(*id, *step, e.at);
+            }
             _ => self.on_attempt_fact(e),
         }
     }
@@ -199,6 +202,10 @@ impl RunState {
                 a.training.pace.began = e.at;
             }
             (Err(_), Some(ActKind::Launch(_))) => a.end.gone = true,
+            (Err(error), Some(ActKind::RequestSave(order))) => {
+                let why = error.what.clone();
+                self.on_save_request_ended(order.id, &SaveRequestEnd::Failed { why }, e.at);
+            }
             (Err(_), Some(ActKind::Prune(_))) => self.disk.prune_failed = self.progress.mark,
             (Ok(ActOutput::Pruned), Some(ActKind::Prune(gone))) => {
                 if let Some(scan) = self.disk.scan.as_mut() {
@@ -311,6 +318,9 @@ impl RunState {
     }
 
     fn on_intent(&mut self, act: &Act) {
+        if let ActKind::RequestSave(order) = &act.kind {
+            self.on_save_order(order);
+        }
         if let ActKind::Arrange(edits) = &act.kind {
             self.disk.arranging = true;
             self.note_cutting(edits);
@@ -440,7 +450,8 @@ impl RunState {
                 let (what, until) = (what.clone(), *until);
                 self.enter(RunMode::Waiting { what, until }, at);
             }
-            Decision::Mark { step } => self.on_mark(*step),
+            Decision::Mark { step } => self.on_mark(*step, at),
+            Decision::SaveRequestEnded { id, how } => self.on_save_request_ended(*id, how, at),
             Decision::SaveGrows { .. } | Decision::WouldHave { .. } | Decision::Unwatched { .. } => {
                 if let Some(a) = self.attempt.as_mut() {
                     a.note_pace(what, at);
@@ -476,23 +487,5 @@ impl RunState {
                 self.enter(RunMode::Finished, at);
             }
         }
-    }
-
-    fn take_into_care(&mut self, order: &LaunchOrder, edits: &[DiskEdit], intent: &ResumeIntent) {
-        let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
-        self.requests.care = Some(AdoptionPoint {
-            step,
-            intent: intent.clone(),
-            term: self.term,
-            attempt: order.attempt,
-            cleared: edits
-                .iter()
-                .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
-        });
-        self.progress.mark = step;
-        let steps = || self.disk.scan.iter().flat_map(|scan| &scan.steps);
-        self.disk.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
-        self.requests.wish_done = false;
-        self.disk.distrusted.clear();
     }
 }

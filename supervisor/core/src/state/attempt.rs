@@ -1,6 +1,8 @@
 //! How an attempt starts, and what its facts mean.
 
-use super::{Attempt, AttemptEnd, AttemptLaunch, AttemptOutput, AttemptProgress, AttemptTraining, EndCause};
+use super::{
+    Attempt, AttemptEnd, AttemptLaunch, AttemptOutput, AttemptProgress, AttemptSaves, AttemptTraining, EndCause,
+};
 use crate::event::TrainerPhase;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};
 use crate::journal::record::{LaunchOrder, NoticeKind, StartPoint};
@@ -100,6 +102,7 @@ impl Attempt {
                 creep: Creep::default(),
                 looked_at: Vec::new(),
             },
+            saves: AttemptSaves::default(),
             output: AttemptOutput::default(),
             end: AttemptEnd::default(),
         }

@@ -1,16 +1,17 @@
 //! What is counted between two signs of progress: retries, deaths, terms.
 
 use super::{PastFailure, RunState};
-use crate::id::Step;
+use crate::id::{Step, Tick};
 use crate::journal::record::REPORTED;
 
 pub(super) const FAILURES: usize = 50;
 
 impl RunState {
-    pub(super) fn on_mark(&mut self, step: Step) {
+    pub(super) fn on_mark(&mut self, step: Step, at: Tick) {
         if Some(step) >= self.progress.mark {
             self.progress.is_reported = self.why.iter().any(|r| r.code == REPORTED);
         }
+        self.note_save_proven(step, at);
         self.progress.mark = self.progress.mark.max(Some(step));
         self.budget.charged = 0;
         self.budget.own_deaths = 0;

@@ -136,6 +136,9 @@ pub struct DiskState {
     /// Whether the last disk edit or launch failed for lack of free space.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_room: bool,
+    /// Steps that were saved because we asked for it. They are deleted before the user's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra: Vec<Step>,
     /// Steps that failed to load.
     pub distrusted: Vec<CkptId>,
     /// Whether the disk was scanned since the current choice began.
@@ -167,7 +170,12 @@ pub struct DiskState {
     pub arranging: bool,
 }
 
-/// Operator requests.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none_asked(n: &u64) -> bool {
+    *n == 0
+}
+
+/// Requests by an operator or the system, and ours to the trainer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RequestState {
     /// Where the run was adopted.
@@ -176,6 +184,9 @@ pub struct RequestState {
     pub wish_done: bool,
     /// Requested stop.
     pub stop: Option<StopWish>,
+    /// Number of the newest request for a save.
+    #[serde(default, skip_serializing_if = "is_none_asked")]
+    pub saves: u64,
     /// Set while an operator holds the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<RunHold>,

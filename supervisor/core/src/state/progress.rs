@@ -110,6 +110,9 @@ impl Attempt {
             return;
         };
         let rose = step.is_some() && *step > self.training.step;
+        if let Some(step) = step.filter(|_| rose) {
+            self.saves.note_step(step, self.training.pace.began, e.at);
+        }
         if rose || *phase != self.training.phase {
             // How a save of an earlier term began is not known.
             if self.training.phase == TrainerPhase::Save && self.training.pace.stepped.is_some() {
@@ -124,6 +127,9 @@ impl Attempt {
                 .saturating_sub(self.training.step.unwrap_or_default().0);
             let risen = if rose { more.max(1) } else { 0 };
             self.training.pace.advance(clocks, self.training.phase, risen, e.at);
+        }
+        if *phase == TrainerPhase::Save && self.training.phase != TrainerPhase::Save {
+            self.saves.began = Some(e.at);
         }
         if rose {
             // Steps that are printed faster than they are told count too.

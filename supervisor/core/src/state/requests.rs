@@ -1,8 +1,11 @@
-//! Operator requests: stop the run, hold it, roll it back.
+//! Operator requests: adopt the run, stop it, hold it, roll it back.
 
-use super::{LetGo, RollBack, RunHold, RunState, StopWish};
+use super::{AdoptionPoint, LetGo, RollBack, RunHold, RunState, StopWish};
+use crate::checkpoint::Depth;
 use crate::event::OperatorRequest;
 use crate::id::Tick;
+use crate::journal::record::{DiskEdit, LaunchOrder, StartPoint};
+use crate::spec::ResumeIntent;
 
 impl RunState {
     pub(super) fn on_request(&mut self, request: &OperatorRequest, at: Tick) {
@@ -25,6 +28,7 @@ impl RunState {
             OperatorRequest::StopNow { by } => wish(false, by),
             // It counts once it is decided upon.
             OperatorRequest::HandBack { .. } => return,
+            OperatorRequest::Save { by } => return self.on_save_wished(by),
             OperatorRequest::Resume { by, was } => {
                 self.requests.let_go = Some(LetGo {
                     by: by.clone(),
@@ -64,6 +68,25 @@ impl RunState {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.requests.held.is_some() && self.requests.stop.is_none()
+    }
+
+    pub(super) fn take_into_care(&mut self, order: &LaunchOrder, edits: &[DiskEdit], intent: &ResumeIntent) {
+        let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
+        self.requests.care = Some(AdoptionPoint {
+            step,
+            intent: intent.clone(),
+            term: self.term,
+            attempt: order.attempt,
+            cleared: edits
+                .iter()
+                .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
+        });
+        self.progress.mark = step;
+        let steps = || self.disk.scan.iter().flat_map(|scan| &scan.steps);
+        self.disk.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
+        self.requests.wish_done = false;
+        self.disk.distrusted.clear();
+        self.disk.extra.clear();
     }
 
     /// Takes in a preemption. An operator's earlier request to stop still ends the run for good.

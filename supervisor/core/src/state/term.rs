@@ -63,6 +63,7 @@ impl RunState {
         self.disk.immovable.clear();
         self.enter(RunMode::Idle, e.at);
         if let Some(a) = self.attempt.as_mut() {
+            a.saves.restart(a.training.last_progress, e.at);
             a.training.last_progress = e.at;
             a.training.last_active = e.at;
             a.training.pace.restart(e.at);

@@ -40,7 +40,9 @@ impl World {
             }
             ActKind::Freeze | ActKind::Thaw => {}
             ActKind::Keep { .. } => self.soon(self.habits.copy, Due::Done(act)),
-            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) => self.soon(ACT, Due::Done(act)),
+            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::RequestSave(_) => {
+                self.soon(ACT, Due::Done(act));
+            }
         }
     }
 
@@ -54,7 +56,7 @@ impl World {
     pub(crate) fn drop_unbegun(&mut self) {
         let (ends, dropped) = std::mem::take(&mut self.deferred)
             .into_iter()
-            .partition(|a| matches!(a.kind, ActKind::Finish(_)));
+            .partition(|a| matches!(a.kind, ActKind::Finish(_) | ActKind::RequestSave(_)));
         self.deferred = ends;
         let dropped: Vec<Act> = dropped;
         for act in dropped {
@@ -83,6 +85,7 @@ impl World {
             ActKind::Arrange(_) => Failing::Arrange,
             ActKind::Launch(_) => Failing::Launch,
             ActKind::Keep { .. } => Failing::Keep,
+            ActKind::RequestSave(_) => Failing::Ask,
             _ => Failing::Prune,
         };
         if act.term != self.s.term || (!self.alive && which != Failing::Launch) {
@@ -132,6 +135,12 @@ impl World {
                 Ok(ActOutput::Pruned)
             }
             ActKind::Launch(order) => self.start_workers(order),
+            ActKind::RequestSave(order) => {
+                if let Some(p) = self.proc.as_mut().filter(|_| !self.habits.unasked) {
+                    p.asked = Some(order.id);
+                }
+                Ok(ActOutput::Done)
+            }
             ActKind::Keep { ckpt, pins, .. } => match self.disk.keep(ckpt, *pins) {
                 true => Ok(ActOutput::Done),
                 false => Err(ActError {
@@ -266,7 +275,7 @@ impl World {
 /// An I/O worker has its part in it: a launch looks at its resume point once more.
 pub(crate) fn needs_the_io_worker(act: &Act) -> bool {
     match &act.kind {
-        ActKind::Arrange(_) | ActKind::Prune(_) | ActKind::Keep { .. } => true,
+        ActKind::Arrange(_) | ActKind::Prune(_) | ActKind::Keep { .. } | ActKind::RequestSave(_) => true,
         ActKind::Launch(order) => matches!(order.from, StartPoint::Step { .. }),
         _ => false,
     }
@@ -281,6 +290,7 @@ fn act_word(kind: &ActKind) -> &'static str {
         ActKind::Keep { .. } => "keep",
         ActKind::Signal { .. } => "signal",
         ActKind::KillTree => "kill_tree",
+        ActKind::RequestSave(_) => "request_save",
         ActKind::Freeze => "freeze",
         ActKind::Thaw => "thaw",
         ActKind::Finish(_) => "finish",

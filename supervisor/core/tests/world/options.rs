@@ -58,6 +58,8 @@ pub(crate) struct Habits {
     pub(crate) fills: Option<(u64, u64)>,
     /// It goes on from this step, whatever it was told to load.
     pub(crate) goes_on_from: Option<u64>,
+    /// It does not answer requests for a save.
+    pub(crate) unasked: bool,
 }
 
 impl Default for Habits {
@@ -89,6 +91,7 @@ impl Default for Habits {
             fills: None,
             records: false,
             goes_on_from: None,
+            unasked: false,
         }
     }
 }
@@ -191,6 +194,9 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             habits.exit = 1;
         }
         "own" => habits.own = true,
+        "door" => spec.save_door = true,
+        "never" => spec.cadence.every = None,
+        "does-not-answer" => habits.unasked = true,
         "records" => habits.records = true,
         "losses" => habits.losses = true,
         "falls-from" => habits.falls_from = Some(number?),
@@ -296,6 +302,8 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         }
         "progress" => p.stall.progress = Some(value.to_owned()),
         "scan-interval" => p.scan_interval = time?,
+        "max-loss" => p.max_loss = Some(time?),
+        "no-save-requests" => p.assist.save_requests = false,
         _ => return None,
     }
     Some(())

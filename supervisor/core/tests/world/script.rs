@@ -100,6 +100,7 @@ pub(crate) enum Failing {
     Arrange,
     Prune,
     Keep,
+    Ask,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -131,6 +132,8 @@ pub(crate) enum Verb {
         after_save: bool,
     },
     StopNow,
+    /// A person asks for a save.
+    Save,
     /// A person works on the run from now on, or is done.
     Hold {
         on: bool,
@@ -277,6 +280,8 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["stop"] => Verb::Stop { after_save: false },
         ["stop", "after-save"] => Verb::Stop { after_save: true },
         ["stop", "now"] => Verb::StopNow,
+        ["save"] => Verb::Save,
+        ["ask", "fails", rest @ ..] => act_fails(Failing::Ask, rest)?,
         ["hold"] => Verb::Hold { on: true },
         ["unhold"] => Verb::Hold { on: false },
         ["resume"] => Verb::Resume,

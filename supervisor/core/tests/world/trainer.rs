@@ -26,6 +26,9 @@ pub(crate) struct Proc {
     pub(crate) printed: Option<u64>,
     /// Its own saves: the trainer forgets those of earlier attempts.
     pub(crate) saves: Vec<u64>,
+    /// The request for a save in its file, and the last one that it answered, with the step.
+    pub(crate) asked: Option<u64>,
+    pub(crate) answered: Option<(u64, u64)>,
     /// It gets no further.
     pub(crate) stuck: bool,
     /// The processes that SIGKILL does not end were named.
@@ -45,6 +48,8 @@ impl Proc {
             from,
             printed: None,
             saves: Vec::new(),
+            asked: None,
+            answered: None,
             stuck: false,
             named: false,
         }
@@ -197,13 +202,21 @@ impl World {
         self.print_loss(attempt, n);
         let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e))
             || self.spec.cadence.at_end && n >= self.habits.last;
-        if saves && self.spec.root.is_some() {
+        if (self.answers(n) || saves) && self.spec.root.is_some() {
             self.progress(attempt, TrainerPhase::Save, Some(n));
             self.write(n, Truth::Torn);
             self.soon(self.habits.save, Due::Trainer(attempt, Tr::Saved(n)));
         } else {
             self.next_step(attempt, n);
         }
+    }
+
+    /// A new request is answered at the step's end.
+    fn answers(&mut self, n: u64) -> bool {
+        let Some(p) = self.proc.as_mut() else { return false };
+        let new = p.asked.filter(|id| p.answered.is_none_or(|(last, _)| last < *id));
+        p.answered = new.map(|id| (id, n)).or(p.answered);
+        new.is_some()
     }
 
     fn write(&mut self, n: u64, truth: Truth) {

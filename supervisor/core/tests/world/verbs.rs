@@ -76,6 +76,7 @@ impl World {
                     false => OperatorRequest::Unhold { by },
                 }));
             }
+            Verb::Save => self.feed(EventKind::Operator(OperatorRequest::Save { by: "ann".to_owned() })),
             Verb::Resume => self.feed(EventKind::Operator(OperatorRequest::Resume {
                 by: "ann".to_owned(),
                 was: None,

@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     mode: (&'static str, u64),
 }
 
-fn check(holds: bool, number: u8, what: impl FnOnce() -> String) -> Result<(), String> {
+pub(crate) fn check(holds: bool, number: u8, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds {
         Ok(())
     } else {
@@ -57,13 +57,14 @@ impl Watch {
                 check(!reasons.is_empty(), 8, || format!("no reason: {what:?}"))?;
                 may_decide(s, spec, what)
             }
-            JournalRecord::Intended { act, reasons, .. } => {
+            JournalRecord::Intended { act, reasons, at } => {
                 check(!reasons.is_empty(), 8, || format!("no reason: {act:?}"))?;
                 check(act.term == s.term, 7, || format!("act of another term: {act:?}"))?;
                 match &act.kind {
                     ActKind::Launch(order) => may_launch(s, spec, order),
                     ActKind::Arrange(edits) => may_arrange(s, edits),
                     ActKind::Prune(ids) => may_prune(s, spec, disk, ids),
+                    ActKind::RequestSave(order) => super::saves::may_ask(s, spec, order, *at),
                     _ => Ok(()),
                 }
             }

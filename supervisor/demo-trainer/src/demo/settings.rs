@@ -93,6 +93,8 @@ pub struct Settings {
     pub nan_at: Option<u64>,
     /// True if a loss that is no number is printed as 1: weights that the batches do not reach are of no effect on it.
     pub hide_nan: bool,
+    /// True if requests for a save are answered.
+    pub answers_requests: bool,
     /// The faults.
     pub faults: Vec<Fault>,
     /// True if each fault happens in every attempt.
@@ -190,6 +192,7 @@ impl Reader<'_> {
             shift_resumed: self.optional_int("demo.shift_resumed").unwrap_or_default(),
             nan_at: self.optional_int("demo.nan_at"),
             hide_nan: self.flag("demo.hide_nan"),
+            answers_requests: self.flag("demo.answers_requests"),
             faults: serde_json::from_value(faults).map_err(|e| format!("demo.faults: {e}"))?,
             repeat_fault: self.flag("demo.repeat_fault"),
         })

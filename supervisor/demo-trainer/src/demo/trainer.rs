@@ -23,6 +23,7 @@ use super::hangs;
 use super::lives;
 use super::network::{Network, Sample};
 use super::resume;
+use super::save_requests::SaveRequests;
 use super::settings::Settings;
 use super::shards::Shards;
 use super::writers::Claim;
@@ -81,6 +82,7 @@ struct Trainer<'a> {
     /// At rank 0 only.
     order: Option<Order>,
     saver: Saver,
+    requests: SaveRequests,
     last_validation: Option<f32>,
     resumed: bool,
 }
@@ -100,6 +102,7 @@ impl<'a> Trainer<'a> {
             shards,
             order,
             saver,
+            requests: SaveRequests::from_environment(settings.answers_requests),
             last_validation: None,
             resumed: false,
         }
@@ -272,7 +275,8 @@ impl<'a> Trainer<'a> {
         let frequency = self.settings.save_freq;
         let regular = frequency > 0 && (last || step.is_multiple_of(frequency.unsigned_abs()));
         let fault = due.iter().find(|f| f.kind.needs_save());
-        if !regular && fault.is_none() {
+        let asked = self.is_asked(step)?;
+        if !regular && !asked && fault.is_none() {
             return Ok(false);
         }
         let state = State {
@@ -294,6 +298,15 @@ impl<'a> Trainer<'a> {
             self.damage(step, fault)?;
         }
         Ok(true)
+    }
+
+    /// Rank 0 asks at each step boundary, and tells the others.
+    fn is_asked(&mut self, step: u64) -> Result<bool, Failure> {
+        if !self.requests.is_open() {
+            return Ok(false);
+        }
+        let asked = self.gang.rank == 0 && self.requests.serve(step)?;
+        Ok(self.gang.broadcast(vec![u8::from(asked)])? == [1])
     }
 
     fn fail_mid_step(&self, step: u64, due: &[Fault]) -> Result<(), Failure> {

@@ -119,6 +119,16 @@ pub enum IoQuestion {
         dir: Utf8PathBuf,
         files: Vec<(String, String)>,
     },
+    /// Write a request for a save into an attempt's directory; `None`: the empty file before the first one.
+    SaveRequest {
+        dir: Utf8PathBuf,
+        request: Option<u64>,
+    },
+    /// Look for the trainer's answer to a request for a save.
+    SaveAnswer {
+        dir: Utf8PathBuf,
+        request: u64,
+    },
     /// Use this specification for scans.
     Spec(Box<RunSpec>),
     /// The steps recorded in the journal: their proof records are trusted if their files are unchanged.
@@ -212,6 +222,8 @@ pub enum IoAnswer {
     /// The run directory, the lease or the journal was moved or replaced; a message for the operator.
     Displaced(String),
     Scan(ScanReport),
+    /// The step that the trainer said it saves.
+    SaveAnswer(Option<Step>),
     /// `None` if the step no longer exists.
     Pins(Option<PinsHash>),
     /// Number of model files with non-finite values, and their tensors; `None`: the step could not be read.

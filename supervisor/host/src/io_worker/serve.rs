@@ -271,6 +271,8 @@ impl IoService {
             | IoQuestion::Bump
             | IoQuestion::Release
             | IoQuestion::Lines { .. }
+            | IoQuestion::SaveRequest { .. }
+            | IoQuestion::SaveAnswer { .. }
             | IoQuestion::Attempt { .. } => {
                 self.tenure.asked = id;
                 self.tenure.answer(ask, &nobody_listens)

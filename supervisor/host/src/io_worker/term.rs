@@ -8,6 +8,7 @@ use super::registry::RegisteredRun;
 use super::replay::{ReplayedState, lines};
 use super::reply::getting_on;
 use super::requests;
+use super::save_requests;
 use super::store::{self, JournalFile, go_on, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_passing};
@@ -110,6 +111,8 @@ impl TermOnDisk {
             },
             IoQuestion::Bump => self.bump(),
             IoQuestion::Release => self.release(),
+            IoQuestion::SaveRequest { dir, request } => save_requests::write(&dir, request).map(|()| IoAnswer::Done),
+            IoQuestion::SaveAnswer { dir, request } => save_requests::answer(&dir, request).map(IoAnswer::SaveAnswer),
             IoQuestion::Attempt { dir, files } => attempt(&dir, &files).map(|()| IoAnswer::Done),
             _ => Err(internal("a question that no I/O worker answers")),
         }

@@ -115,6 +115,7 @@ fn wish(verb: &str, fields: &FormFields) -> Option<ControlRequest> {
         "stop-after-save" => stop(true, false),
         "stop" => stop(false, false),
         "stop-now" => stop(false, true),
+        "save" => ControlRequest::Save { by },
         "hold" => hold::wish(by, fields.get("reason").map(String::as_str)),
         "unhold" => ControlRequest::Unhold { by },
         _ => return None,

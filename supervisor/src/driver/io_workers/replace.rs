@@ -24,9 +24,7 @@ impl Driver {
             kind: ActErrorKind::Other,
         };
         let keeping = self.keeping();
-        let asked = old.current.take().map(|(_, tag, _)| tag);
-        let asked: Vec<IoPurpose> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
-        for tag in asked {
+        for tag in old.unanswered() {
             match tag {
                 // Data that kills each worker in turn will kill the next one too.
                 IoPurpose::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
@@ -47,7 +45,8 @@ impl Driver {
                     odd: None,
                     tensors: None,
                 }),
-                IoPurpose::Usage(..)
+                IoPurpose::Save(_)
+                | IoPurpose::Usage(..)
                 | IoPurpose::Space
                 | IoPurpose::Append(_)
                 | IoPurpose::Bump

@@ -113,6 +113,7 @@ fn of_settings(s: &Settings) -> Policy {
             ..StartPolicy::default()
         },
         scan_interval: ms(s.scan_interval),
+        max_loss: s.max_loss.map(ms),
         restart_for_memory: s.memory.restart_after_save == RestartChoice::Auto,
         rehearse: s.rehearse,
         assist: Assist {

@@ -42,6 +42,7 @@ pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
             summary { "Act" }
             @if s.supervisor.alive && s.outcome.is_some() { p { "It is ending." } }
             @else if s.supervisor.alive {
+                @if s.takes_saves { (form("save", html! { button { "Save now" } " " span.soft { "at the end of its step; the training goes on" } })) }
                 @if s.held.is_some() { (form("unhold", html! { button { "Resume" } " " span.soft { "it goes on, and its supervisor sees to it again" } })) }
                 @else {
                     (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::TrainerPhase;
-use supervise_core::journal::record::StartPoint;
+use supervise_core::journal::record::{SaveRequestEnd, StartPoint};
 use supervise_core::spec::gang::AttemptNodes;
-use supervise_core::state::Attempt;
+use supervise_core::state::{Attempt, SaveRequest};
 
 /// The current attempt, or the last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,8 +24,55 @@ pub struct AttemptView {
     /// What is wrong with it, even if nothing is done about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The newest request for a save.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_request: Option<SaveRequestView>,
     /// The last output of the worker that failed first, if no line in it is known.
     pub lines: Vec<String>,
+}
+
+/// A request to the trainer for a save.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SaveRequestView {
+    /// Its number within the run.
+    pub id: u64,
+    pub by: String,
+    /// The step that the trainer said it saves.
+    pub answered: Option<u64>,
+    /// `open`, `proven`, `unanswered`, `unproven` or `failed`.
+    pub state: &'static str,
+    /// The step that is proven.
+    pub proven: Option<u64>,
+}
+
+impl SaveRequestView {
+    #[must_use]
+    pub fn of(request: &SaveRequest) -> Self {
+        let (state, proven) = match request.end.as_ref().map(|(end, _)| end) {
+            None => ("open", None),
+            Some(SaveRequestEnd::Proven { step, .. }) => ("proven", Some(step.0)),
+            Some(SaveRequestEnd::Unanswered) => ("unanswered", None),
+            Some(SaveRequestEnd::Unproven) => ("unproven", None),
+            Some(SaveRequestEnd::Failed { .. }) => ("failed", None),
+        };
+        Self {
+            id: request.order.id,
+            by: request.order.by.words().to_owned(),
+            answered: request.answered.map(|(step, _)| step.0),
+            state,
+            proven,
+        }
+    }
+
+    /// What is still to come of it.
+    fn words(&self) -> Option<String> {
+        match (self.state, self.answered) {
+            ("open", Some(step)) => Some(format!("; step {step} is saved, as {} asked", self.by)),
+            ("open", None) => Some(format!("; a save was asked for by {}", self.by)),
+            ("unanswered", _) => Some("; the trainer did not answer the last request for a save".to_owned()),
+            _ => None,
+        }
+    }
 }
 
 impl AttemptView {
@@ -43,6 +90,7 @@ impl AttemptView {
             nodes: (!a.nodes.is_empty()).then(|| a.nodes.clone()),
             gone: a.end.gone,
             warnings: warnings.map(|(_, text)| text.clone()).collect(),
+            save_request: a.saves.asked.as_ref().map(SaveRequestView::of),
             lines: last_lines(a).to_vec(),
         }
     }
@@ -57,7 +105,8 @@ impl AttemptView {
         let step = self.step.map(|s| format!(", at step {s}")).unwrap_or_default();
         let phase = self.phase.map(|p| format!(" ({})", phase_word(p))).unwrap_or_default();
         let end = if self.gone { ", ended" } else { "" };
-        format!("{}{from}{step}{phase}{end}", self.no)
+        let asked = self.save_request.as_ref().and_then(SaveRequestView::words);
+        format!("{}{from}{step}{phase}{end}{}", self.no, asked.unwrap_or_default())
     }
 }
 

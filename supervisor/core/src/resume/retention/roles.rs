@@ -20,9 +20,13 @@ pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
     };
     let second = ours().filter(|c| c.is_proven(spec.policy.proof.depth)).nth(1)?;
     let holds = |c: &CheckpointSummary, role: &str| c.roles.iter().any(|r| r == role);
+    // What was saved because we asked for it takes no place of the user's own steps, and goes first.
+    let extra = |c: &CheckpointSummary| s.disk.extra.contains(&c.step);
+    let resume = s.attempt.as_ref().map(|a| a.order.from.step());
     // The oldest step to keep, for each role.
     let oldest = |role: &str, keep: u32| -> Option<Step> {
-        let last = ours().filter(|c| holds(c, role)).nth(keep.max(2) as usize - 1)?;
+        let mut own = ours().filter(|c| holds(c, role) && !extra(c));
+        let last = own.nth(keep.max(2) as usize - 1)?;
         Some(last.step.min(second.step))
     };
     let limits: Vec<(&str, Option<Step>)> = spec
@@ -39,7 +43,7 @@ pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
         };
         let goes = |limit: &Option<Step>| limit.is_some_and(|limit| c.step < limit);
         let there = || limits.iter().filter(|(role, _)| holds(c, role));
-        if there().all(|(_, limit)| goes(limit)) {
+        if extra(c) && Some(c.step) != resume || there().all(|(_, limit)| goes(limit)) {
             steps.push(spare(c.id.clone()));
         } else {
             let roles = there().filter(|(_, limit)| goes(limit));
