@@ -17,7 +17,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use assist::Assist;
+pub use assist::{Assist, SAVE_REQUEST};
 pub use declared::DeclaredTrainer;
 pub use saves::{AcceptAhead, InPlaceSpec, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
@@ -85,9 +85,6 @@ pub struct RunSpec {
     /// Whether the trainer saves a step on SIGTERM before it exits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub saves_at_stop: bool,
-    /// Whether a running attempt can be asked to save.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub save_door: bool,
 }
 
 impl RunSpec {
@@ -101,12 +98,12 @@ impl RunSpec {
     /// Why no save can be asked for; `None`: one can.
     #[must_use]
     pub fn no_save_door(&self) -> Option<&'static str> {
-        if !self.save_door {
-            Some("this trainer saves at its own interval only: it takes no requests")
-        } else if !self.policy.assist.save_requests {
+        if !self.policy.assist.save_requests {
             Some("assist.save_requests is false")
         } else if !self.policy.recovers() {
             Some("the run is only observed, or its checkpoints are not proven")
+        } else if !self.save_door {
+            Some("this trainer takes no requests (`supervise plan` says why)")
         } else {
             None
         }

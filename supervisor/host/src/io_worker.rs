@@ -71,7 +71,7 @@ pub use protocol::{
     RunIdentity, TermStart,
 };
 pub use registry::RegisteredRun;
-pub use save_requests::{SAVE_ANSWERS, SAVE_REQUEST};
+pub use save_requests::SAVE_ANSWERS;
 pub use scan::{RootProver, Scanned};
 pub use scrub::{Scrub, ScrubResult, scrub};
 pub use serve::{NO_THREAD, main};

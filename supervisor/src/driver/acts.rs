@@ -28,7 +28,7 @@ use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, Worke
 use supervise_host::guard::standby::DraftOrder;
 use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::proc_stat;
-use supervise_trainers::{HostFacts, LaunchPlan, REQUEST_FILE, RayMode, adapter_of};
+use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter_of};
 
 /// Maximum number of doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
@@ -316,7 +316,6 @@ impl Driver {
             }
         }
         base.extend(plan.env.iter().cloned());
-        base.extend(self.save_variable(order.attempt));
         base.extend(self.spec.env.clone());
         if let (Some(call), Some(shims)) = (&plan.call, &self.order.shims) {
             shims.dress(&mut base, socket, Some(self.call_order(order, call)))?;
@@ -443,11 +442,7 @@ impl Driver {
             "cwd": self.spec.cwd,
             "notes": redact_words(&plan.notes),
         });
-        let files = vec![
-            ("launch.json".to_owned(), format!("{text:#}\n")),
-            // A network file system remembers for a while that a name did not exist.
-            (REQUEST_FILE.to_owned(), String::new()),
-        ];
+        let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
         let now = self.now();
         let evidence = dir.join(supervise_host::evidence::DIRECTORY);
         self.store

@@ -6,10 +6,7 @@ use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo};
 use supervise_core::journal::record::LaunchOrder;
-use supervise_host::io_worker::{IoAnswer, IoQuestion, SAVE_REQUEST};
-
-/// The variable that tells workers the file in which they are asked for a save.
-const VARIABLE: &str = "SUPERVISE_SAVE_REQUEST";
+use supervise_host::io_worker::{IoAnswer, IoQuestion};
 
 /// What an answer of the I/O worker is about.
 #[derive(Debug)]
@@ -81,13 +78,6 @@ impl Driver {
             kind: ActErrorKind::Other,
         };
         self.on_save_file(purpose, Err(error));
-    }
-
-    /// The variable for the workers of an attempt, if they take requests.
-    pub(super) fn save_variable(&self, attempt: AttemptNo) -> Option<(String, String)> {
-        let path = self.dir_of(attempt).join(SAVE_REQUEST);
-        let takes = self.spec.no_save_door().is_none();
-        takes.then(|| (VARIABLE.to_owned(), path.into_string()))
     }
 
     pub(super) fn dir_of(&self, attempt: AttemptNo) -> Utf8PathBuf {

@@ -12,7 +12,7 @@ pub(crate) mod save_door;
 pub use in_place::InPlaceLayout;
 pub use names::{TrainerNames, UserPart};
 pub use payload::AdapterPayload;
-pub use save_door::{REQUEST_FILE, SaveDoor};
+pub use save_door::SaveDoor;
 
 use crate::code::PlainCode;
 use crate::kit::MetricsTool;

@@ -30,8 +30,8 @@ pub mod started_file;
 pub mod verl;
 
 pub use adapter::{
-    AdapterPayload, Asks, ExpectedLayout, HostFacts, InPlaceLayout, InjectedSetting, LaunchPlan, REQUEST_FILE,
-    SaveDoor, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames, UserPart,
+    AdapterPayload, Asks, ExpectedLayout, HostFacts, InPlaceLayout, InjectedSetting, LaunchPlan, SaveDoor, StepTracker,
+    TrainerAdapter, TrainerFacts, TrainerNames, UserPart,
 };
 pub use kit::pins;
 pub use launch::RayMode;

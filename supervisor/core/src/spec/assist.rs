@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Name of the file in an attempt's directory that holds the number of the newest request for a save. It is created empty before the
+/// launch: on a network file system a name that did not exist may stay invisible for a minute.
+pub const SAVE_REQUEST: &str = "save-request";
+
 /// Injected settings, each of which can be switched off. They never change what the user set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

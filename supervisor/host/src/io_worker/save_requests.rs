@@ -7,10 +7,8 @@ use serde::Deserialize;
 use std::io::{self, Read, Seek, SeekFrom};
 use supervise_core::event::ActError;
 use supervise_core::id::Step;
+use supervise_core::spec::SAVE_REQUEST;
 
-/// Holds the number of the newest request. Empty before the first one: a file that did not exist may stay invisible on a network file
-/// system for a minute.
-pub const SAVE_REQUEST: &str = "save-request";
 /// The trainer appends its answers here.
 pub const SAVE_ANSWERS: &str = "save-answers";
 /// Only the end of the answers is read.

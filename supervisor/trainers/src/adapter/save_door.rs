@@ -5,12 +5,10 @@
 
 use super::InjectedSetting;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{RunSpec, SAVE_REQUEST};
 
 /// Variable that names the file for requests.
 const REQUEST: &str = "SUPERVISE_SAVE_REQUEST";
-/// Name of the file for requests in the directory of an attempt.
-pub const REQUEST_FILE: &str = "save-request";
 
 /// Python that every door needs; a trainer's own part comes after it.
 const COMMON: [&str; 2] = [
@@ -61,7 +59,7 @@ pub(crate) fn setting(spec: &RunSpec, order: &LaunchOrder) -> Option<InjectedSet
             "a save can be asked for, and is made at the next step boundary",
         );
         let attempt = spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
-        help.set(REQUEST, attempt.join(REQUEST_FILE).as_str());
+        help.set(REQUEST, attempt.join(SAVE_REQUEST).as_str());
         help
     })
 }
