@@ -285,6 +285,30 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_written_again_is_not_the_step_that_was_reported() {
+        let mark = "saved.a.pt.5-1-9-40";
+        let at = |path: &str, mtime| FileFact {
+            mtime,
+            ..fact(path, EntryKind::File, 9)
+        };
+        let mut t = tracker(false, &[]);
+        t.note(&at("a.pt", 40));
+        t.note(&at(mark, 40));
+        assert_eq!(verdict(&mut t, "a.pt"), (Verdict::Whole, None));
+        t.note(&at("a.pt", 41));
+        assert_eq!(
+            verdict(&mut t, "a.pt"),
+            (Verdict::Incomplete, Some("saved_differs".into()))
+        );
+        // A copy has other times, in any order.
+        t.note(&at(mark, 39));
+        assert_eq!(verdict(&mut t, "a.pt"), (Verdict::Whole, None));
+        // The save that was reported after all.
+        t.note(&at("saved.a.pt.6-1-9-41", 41));
+        assert_eq!(t.steps(), [(CkptId("a.pt".into()), Step(6))]);
+    }
+
+    #[test]
     fn a_link_is_not_followed() {
         let mut t = tracker(
             true,
