@@ -65,3 +65,37 @@ pub(super) fn reason_words(reason: &Reason, mark: Option<u64>) -> String {
         _ => reason.text.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_said_in_words() {
+        for (text, mark, words) in [
+            (
+                "whole (structure)",
+                Some(6),
+                "step 6 is whole: the structure of its files was checked",
+            ),
+            ("whole (full)", Some(6), "step 6 is whole: every byte was read"),
+            ("step 6 is whole", Some(6), "step 6 is whole"),
+            ("whole (full)", None, "whole (full)"),
+        ] {
+            assert_eq!(reason_words(&Reason::new("proven", text), mark), words);
+        }
+        let other = Reason::new("newest_whole", "whole (full)");
+        assert_eq!(reason_words(&other, Some(6)), "whole (full)");
+    }
+
+    #[test]
+    fn a_step_that_was_only_reported_is_not_called_proven() {
+        let outcome = RunOutcome::Finished {
+            step: Some(supervise_core::id::Step(10)),
+        };
+        let mut s = RunState::default();
+        assert_eq!(outcome_in(&outcome, &s), "finished: step 10 is proven");
+        s.progress.is_reported = true;
+        assert_eq!(outcome_in(&outcome, &s), "finished: step 10 is reported");
+    }
+}

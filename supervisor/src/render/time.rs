@@ -77,13 +77,17 @@ pub fn moment(text: &str, now: WallMs) -> Result<WallMs, String> {
         true => dated().or_else(|| last_time_of_day(text, timestamp(now))),
         false => None,
     };
-    let at = WallMs(found.ok_or_else(|| match text.parse::<u64>() {
-        Ok(number) => format!("it has no unit: {number}m is {number} minutes ago"),
-        Err(_) => {
-            format!("expected a duration (10m), a time of day (02:30, 02:30Z) or a date with a time (2026-11-21T02:30)")
-        }
-    })?
-    .as_millisecond());
+    let at = WallMs(
+        found
+            .ok_or_else(|| match text.parse::<u64>() {
+                Ok(number) => format!("it has no unit: {number}m is {number} minutes ago"),
+                Err(_) => {
+                    "expected a duration (10m), a time of day (02:30, 02:30Z) or a date with a time (2026-11-21T02:30)"
+                        .to_owned()
+                }
+            })?
+            .as_millisecond(),
+    );
     match at > now {
         true => Err(format!("it has not come yet: now is {}", local_stamp(now))),
         false => Ok(at),
