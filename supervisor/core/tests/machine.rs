@@ -106,6 +106,11 @@ fn option() -> impl Strategy<Value = String> {
         Just("stall-save=60s".to_owned()),
         Just("orphan-grace=2s".to_owned()),
         Just("save-grace=5s".to_owned()),
+        Just("every=7".to_owned()),
+        Just("max-loss=4s".to_owned()),
+        Just("max-loss=20s".to_owned()),
+        Just("does-not-answer".to_owned()),
+        Just("no-save-requests".to_owned()),
         wish(),
     ]
 }
@@ -166,7 +171,7 @@ fn fault() -> impl Strategy<Value = String> {
 }
 
 fn act_fails() -> impl Strategy<Value = String> {
-    let act = prop_oneof![Just("launch"), Just("arrange"), Just("prune")];
+    let act = prop_oneof![Just("launch"), Just("arrange"), Just("prune"), Just("ask")];
     let kind = prop_oneof![
         3 => Just("other"),
         3 => Just("disk"),
@@ -183,6 +188,8 @@ fn mishap() -> impl Strategy<Value = String> {
         1 => Just("stop".to_owned()),
         1 => Just("stop after-save".to_owned()),
         1 => Just("stop now".to_owned()),
+        4 => Just("save".to_owned()),
+        1 => (10u64..300).prop_map(|n| format!("hand-back {n}s")),
         2 => (1u64..300).prop_map(|n| format!("suspend {n}m")),
         1 => Just("journal stall".to_owned()),
         2 => Just("journal recover".to_owned()),
@@ -210,7 +217,9 @@ fn timed(last: u64) -> impl Strategy<Value = String> {
 
 /// Anything may happen.
 fn wild() -> impl Strategy<Value = Lines> {
-    let options = prop::collection::vec(option(), 0..4).prop_map(|o| vec![format!("spec last=12 {}", o.join(" "))]);
+    let door = prop_oneof![Just(""), Just("door")];
+    let options = (door, prop::collection::vec(option(), 0..4));
+    let options = options.prop_map(|(door, o)| vec![format!("spec last=12 {door} {}", o.join(" "))]);
     (
         options,
         prop::collection::vec(disk(), 0..6),

@@ -94,10 +94,12 @@ impl Deciding<'_> {
             }
             return;
         }
-        if self.s.mode == RunMode::Running && !self.s.is_to_stop() && self.may_ask() {
-            if let Some((by, reason)) = self.who_asks() {
-                return self.request_save(by, None, reason);
-            }
+        let goes_on = self.s.mode == RunMode::Running && !self.s.is_to_stop();
+        if goes_on
+            && self.may_ask()
+            && let Some((by, reason)) = self.who_asks()
+        {
+            return self.request_save(by, None, reason);
         }
         let late = self.s.live().and_then(|a| a.saves.asked.as_ref());
         let late = late.is_some_and(|r| matches!(r.end, Some((SaveRequestEnd::Unanswered, _))));

@@ -39,7 +39,7 @@ impl PromiseObstacle {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::NoRequests => "no save can be asked for, and save_freq is too long",
+            Self::NoRequests => "no save can be asked for, and its own interval is too long",
             Self::Unanswered => "the trainer did not answer the last request for a save",
             Self::StepTooLong => "a step and a save take longer than that",
             Self::SaveTooLong => "a save takes more than a quarter of that",

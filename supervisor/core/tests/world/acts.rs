@@ -136,7 +136,9 @@ impl World {
             }
             ActKind::Launch(order) => self.start_workers(order),
             ActKind::RequestSave(order) => {
-                if let Some(p) = self.proc.as_mut().filter(|_| !self.habits.unasked) {
+                let open = self.s.live().and_then(|a| a.saves.open());
+                let reads = open.is_some_and(|r| r.order.id == order.id) && !self.habits.unasked;
+                if let Some(p) = self.proc.as_mut().filter(|_| reads) {
                     p.asked = Some(order.id);
                 }
                 Ok(ActOutput::Done)
