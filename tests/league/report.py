@@ -66,10 +66,11 @@ def cell(results: list[dict[str, Any]]) -> dict[str, Any]:
     played = [r for r in results if r["end"] != End.MISSED.value]
     ends = {end.value: sum(r["end"] == end.value for r in played) for end in End if end is not End.MISSED}
     right = ends[End.RIGHT.value]
-    over = [r for r in played if r["end"] != End.NEVER_OVER.value]
+    # What a wrong end costs says nothing.
+    well = [r for r in played if r["end"] == End.RIGHT.value]
 
     def median(name: str) -> float | None:
-        return round(statistics.median(r[name] for r in over), 3) if over else None
+        return round(statistics.median(r[name] for r in well), 3) if well else None
 
     return {
         "games": len(played),
@@ -78,8 +79,8 @@ def cell(results: list[dict[str, Any]]) -> dict[str, Any]:
         "not_right_at_most": round(bound(len(played) - right, len(played)), 4),
         "wrong_at_most": round(bound(ends[End.WRONG.value], len(played)), 4),
         **{name: sum(bool(r[name]) for r in played) for name in HARMS},
-        "steps_again": sum(r["steps_again"] for r in over),
-        "steps_lost": sum(r["steps_lost"] for r in over),
+        "steps_again": sum(r["steps_again"] for r in well),
+        "steps_lost": sum(r["steps_lost"] for r in well),
         "wall_median": median("wall"),
         "ettr_median": median("ettr"),
     }
@@ -111,7 +112,7 @@ def show(results: list[dict[str, Any]]) -> None:
     for kind, row in table(results).items():
         for who, found in row.items():
             if found["games"]:
-                again = f"{found['steps_again'] / found['games']:.1f} steps again"
+                again = f"{found['steps_again'] / max(found['right'], 1):.1f} steps again"
                 print(f"{kind:<14} {who:<10} {ends(found)}; not right at most {percent(found['not_right_at_most'])}; {again}")
 
 
@@ -137,8 +138,9 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
     who = [w.value for w in Who if any(w.value in row for row in cells.values())]
     low, middle, high = span(results, "load")
     seeds = ", ".join(sorted({str(h["seed"]) for h in headers}))
-    counts = ", ".join(f"{sum(r['who'] == w for r in results)} under {NAMES[w]}" for w in who)
+    counts = ", ".join(f"{sum(r['who'] == w for r in results)} under {SUBJECTS[w]}" for w in who)
     missed = sum(r["end"] == End.MISSED.value for r in results)
+    again = sum(r["throw"] > 0 for r in results)
     lines = [
         "# League of faults",
         "",
@@ -159,8 +161,10 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         "## What was played",
         "",
         f"{len(results)} games: {counts}. Seed {seeds}, {headers[0]['cores']} cores, load {low} to {high} (median {middle}).",
-        f"Build: {headers[0]['build']}, commit {headers[0]['commit'] or 'unknown'}. {missed} games do not count: their fault missed its moment four",
-        "times, or the machine was too busy. One that misses is thrown again, at another step of the same seed: it may be another one for each contender.",
+        f"Build: {headers[0]['build']}, commit {headers[0]['commit'] or 'unknown'}.",
+        "",
+        "A game whose fault missed its moment, or whose injector waited more than 3 s for a processor, is played again at another step of the same seed:",
+        f"{again} were. {missed} do not count, after four tries.",
         "",
         "| contender | version | sha256 |",
         "| --- | --- | --- |",
@@ -197,8 +201,8 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
         "",
         "## What it cost",
         "",
-        "Median seconds from start to end, median share of the undisturbed time in it (ETTR), and mean of the steps trained twice. Games that were never over",
-        "do not count here: a contender that recovers less has the better times. Times depend on the load, see above.",
+        "Median seconds from start to end, median share of the undisturbed time in it (ETTR), and mean of the steps trained twice, of the games with the right",
+        "end. The undisturbed time is that of the bare training with the start of its processes. Times depend on the load, see above.",
         "",
         f"| fault | {' | '.join(f'{NAMES[w]}: s | ETTR | steps again' for w in who)} |",
         f"| --- |{' --: | --: | --: |' * len(who)}",
@@ -211,6 +215,7 @@ def render(headers: list[dict[str, Any]], results: list[dict[str, Any]], cells: 
 
 
 NAMES = {"supervise": "supervise", "bash_loop": "bash loop", "torchrun": "torchrun"}
+SUBJECTS = {**NAMES, "bash_loop": "the bash loop"}
 
 LIMITS = [
     "## What this does not show",
@@ -227,8 +232,7 @@ LIMITS = [
 def cost(found: dict[str, Any] | None) -> str:
     if not found or found["wall_median"] is None:
         return " | | "
-    over = found["games"] - found["never_over"]
-    return f"{found['wall_median']:.1f} | {found['ettr_median']:.2f} | {found['steps_again'] / over:.1f}"
+    return f"{found['wall_median']:.1f} | {found['ettr_median']:.2f} | {found['steps_again'] / found['right']:.1f}"
 
 
 def losses(cells: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
@@ -242,7 +246,7 @@ def losses(cells: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
                 continue
             share, others = mine["right"] / mine["games"], other["right"] / other["games"]
             if others > share:
-                lines.append(f"- `{kind}`: {NAMES[who]} ends right more often: {ends(other)}; supervise {ends(mine)}.")
-            elif others == share and mine["wall_median"] > other["wall_median"]:
-                lines.append(f"- `{kind}`: {NAMES[who]} needs {mine['wall_median'] - other['wall_median']:.1f} s less (median).")
+                lines.append(f"- `{kind}`: {SUBJECTS[who]} ends right more often: {ends(other)}; supervise {ends(mine)}.")
+            elif others == share > 0 and mine["wall_median"] > other["wall_median"]:
+                lines.append(f"- `{kind}`: {SUBJECTS[who]} needs {mine['wall_median'] - other['wall_median']:.1f} s less (median).")
     return lines or ["Nowhere in these games."]
