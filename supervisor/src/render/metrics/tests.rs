@@ -36,6 +36,7 @@ fn full() -> StatusView {
         nodes: None,
         gone: true,
         warnings: Vec::new(),
+        save_request: None,
         lines: Vec::new(),
     });
     v.scheduler = Some(JobView {
