@@ -67,11 +67,9 @@ fn the_interval_that_a_step_holds_is_kept_and_said() {
 #[test]
 fn a_plan_says_whether_a_save_can_be_asked_for() {
     let world = world();
-    let torchrun = world.path("torchrun");
-    fs::write(&torchrun, "#!/bin/sh\n").unwrap();
-    fs::set_permissions(&torchrun, fs::Permissions::from_mode(0o755)).unwrap();
-    let flags = ["t.py", "--output_dir", "out", "--save_steps", "3", "--max_steps", "9"];
-    let plan = |more: &[&str]| world.run(&[&["plan"], more, &["--", torchrun.as_str()], &flags].concat());
+    fs::write(world.path("t.py"), "").unwrap();
+    let command = "python3 t.py --output_dir out --save_steps 3 --max_steps 9 --logging_steps 1";
+    let plan = |more: &[&str]| world.run(&[&["plan"], more, &["--"], &command.split(' ').collect::<Vec<_>>()].concat());
     let asked = plan(&[]);
     asked.tells(
         0,
