@@ -24,6 +24,7 @@ const RESERVED: &[&str] = &[
     "SUPERVISE_RESUME_STEP",
     "SUPERVISE_RESUME_FROM",
     "SUPERVISE_SAVES",
+    "SUPERVISE_SAVE_REQUEST",
 ];
 
 pub(super) struct SettingLayer {

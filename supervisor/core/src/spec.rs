@@ -17,7 +17,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use assist::{Assist, SAVE_REQUEST};
+pub use assist::{Assist, SAVE_REQUEST, SAVE_VARIABLE};
 pub use declared::DeclaredTrainer;
 pub use saves::{AcceptAhead, InPlaceSpec, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
@@ -103,7 +103,7 @@ impl RunSpec {
         } else if !self.policy.recovers() {
             Some("the run is only observed, or its checkpoints are not proven")
         } else if !self.save_door {
-            Some("this trainer takes no requests (`supervise plan` says why)")
+            Some("this trainer takes no requests: `supervise plan` says why")
         } else {
             None
         }

@@ -18,7 +18,7 @@ use supervise_core::id::{ActId, AttemptNo, ProcRef, Rank, Term};
 use supervise_core::journal::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::spec::gang::{FOREIGN, is_of_a_node, worker_env};
 use supervise_core::spec::script::CallOrder;
-use supervise_core::spec::{LauncherKind, RunSpec};
+use supervise_core::spec::{LauncherKind, RunSpec, SAVE_VARIABLE};
 use supervise_core::state::RunMode;
 use supervise_host::address::{self, SocketRole};
 use supervise_host::guard::StandbyGuard;
@@ -315,6 +315,8 @@ impl Driver {
                 base.remove(*name);
             }
         }
+        // It is an outer supervisor's, if this one is a worker.
+        base.remove(SAVE_VARIABLE);
         base.extend(plan.env.iter().cloned());
         base.extend(self.spec.env.clone());
         if let (Some(call), Some(shims)) = (&plan.call, &self.order.shims) {

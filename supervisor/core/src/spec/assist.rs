@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Variable of the workers that names the file in which they are asked for a save.
+pub const SAVE_VARIABLE: &str = "SUPERVISE_SAVE_REQUEST";
 /// Name of the file in an attempt's directory that holds the number of the newest request for a save. It is created empty before the
 /// launch: on a network file system a name that did not exist may stay invisible for a minute.
 pub const SAVE_REQUEST: &str = "save-request";

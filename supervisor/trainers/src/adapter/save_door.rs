@@ -5,10 +5,7 @@
 
 use super::InjectedSetting;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{RunSpec, SAVE_REQUEST};
-
-/// Variable that names the file for requests.
-const REQUEST: &str = "SUPERVISE_SAVE_REQUEST";
+use supervise_core::spec::{RunSpec, SAVE_REQUEST, SAVE_VARIABLE};
 
 /// Python that every door needs; a trainer's own part comes after it.
 const COMMON: [&str; 2] = [
@@ -59,7 +56,7 @@ pub(crate) fn setting(spec: &RunSpec, order: &LaunchOrder) -> Option<InjectedSet
             "a save can be asked for, and is made at the next step boundary",
         );
         let attempt = spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
-        help.set(REQUEST, attempt.join(SAVE_REQUEST).as_str());
+        help.set(SAVE_VARIABLE, attempt.join(SAVE_REQUEST).as_str());
         help
     })
 }
