@@ -3,7 +3,6 @@
 mod replace;
 
 use super::Driver;
-use super::save_requests::SavePurpose;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -60,6 +59,16 @@ pub(super) enum IoPurpose {
     /// The answer is ignored.
     Nothing,
     Setup,
+}
+
+/// What is done with an attempt's files of requests for a save.
+#[derive(Debug)]
+pub(super) enum SavePurpose {
+    /// A request is written.
+    Request(ActId),
+    /// The empty file is there, and its attempt can be launched.
+    Prepared(ActId, Box<LaunchOrder>),
+    Answer(AttemptNo, u64),
 }
 
 pub(super) struct IoWorkerProcess {

@@ -1,22 +1,12 @@
 //! Requests for a save: written into the attempt's directory, and answered there by the trainer.
 
 use super::Driver;
-use super::io_workers::IoPurpose;
+use super::io_workers::{IoPurpose, SavePurpose};
 use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo};
 use supervise_core::journal::record::LaunchOrder;
 use supervise_host::io_worker::{IoAnswer, IoQuestion};
-
-/// What an answer of the I/O worker is about.
-#[derive(Debug)]
-pub(super) enum SavePurpose {
-    /// A request is written.
-    Request(ActId),
-    /// The empty file is there, and its attempt can be launched.
-    Prepared(ActId, Box<LaunchOrder>),
-    Answer(AttemptNo, u64),
-}
 
 impl Driver {
     pub(super) fn write_save_request(&mut self, act: ActId, attempt: AttemptNo, id: u64) {
