@@ -11,13 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Sources of the crates that make the program.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "config/src",
     "supervisor/core/src",
     "supervisor/checkpoint/src",
     "supervisor/trainers/src",
     "supervisor/host/src",
     "supervisor/demo-trainer/src",
+    "supervisor/simulate/src",
     "supervisor/src",
 ];
 
