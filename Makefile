@@ -19,6 +19,7 @@
 #             and the end of its rollout server
 # full-page  the pages at their limits, SECONDS of twenty clients (3600), screenshots below OUT
 # recipes  what docs/recipes.md shows: run, or read by the launcher itself
+# simulate-picture  docs/save-interval-cost.svg
 # page-pictures  the pictures of the pages in docs/serve, and the terminal of the quickstart
 CARGO ?= cargo
 VENV ?= .venv-real
@@ -43,7 +44,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist site demo test test-rust build-tests test-league test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures recipes install-testbed install-real install-site
+.PHONY: all install dist site demo test test-rust build-tests test-league test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs page-pictures simulate-picture recipes install-testbed install-real install-site
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -174,6 +175,10 @@ full-hangs: install-real build-tests
 page-pictures: install-testbed build-tests
 	python3 tests/bench/page_pictures.py $(TARGET)/debug
 	python3 docs/terminal_cast.py $(TARGET)/debug
+
+simulate-picture:
+	$(CARGO) build -q -p supervise
+	docs/save_interval_cost.py $(TARGET)/debug/supervise
 
 recipes: build-tests
 	python3 tests/recipes.py $(TARGET)/debug

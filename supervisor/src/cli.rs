@@ -40,6 +40,7 @@ mod save;
 mod sbatch;
 mod serve;
 mod settings_files;
+mod simulate;
 mod status;
 mod stop;
 mod stopped_run;

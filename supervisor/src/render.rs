@@ -38,6 +38,7 @@ pub mod rollback;
 pub mod save_advice;
 pub mod sbatch;
 pub mod sign;
+pub mod simulate;
 pub mod status;
 pub mod table;
 pub mod terminal;
@@ -60,6 +61,11 @@ use supervise_core::journal::record::StartPoint;
 pub fn count(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} {what}{s}")
+}
+
+/// A share from 0 to 1: `91.2 %`.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 /// Bytes in a suitable unit.

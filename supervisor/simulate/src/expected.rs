@@ -73,3 +73,15 @@ pub fn least_interval(plan: &SimulationPlan) -> u64 {
 pub fn best_interval(plan: &SimulationPlan) -> u64 {
     GoodputModel::of(plan).best(plan.step, least_interval(plan), plan.steps)
 }
+
+/// What halving one time would do to the expected goodput, if the interval is `fixed` or else the best one each time.
+#[must_use]
+pub fn gain(plan: &SimulationPlan, fixed: bool, halve: fn(&mut SimulationPlan)) -> f64 {
+    let goodput = |plan: &SimulationPlan| {
+        let every = if fixed { plan.every } else { best_interval(plan) };
+        GoodputModel::of(plan).goodput(every as f64 * plan.step.0 as f64 / 1000.0)
+    };
+    let mut other = plan.clone();
+    halve(&mut other);
+    (goodput(&other) - goodput(plan)).max(0.0)
+}

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Saves and failures of one simulated run, at most.
 const MOST_EVENTS: f64 = 1_000_000.0;
 /// A run is given up after this many times the planned training.
-pub const PATIENCE: u64 = 10;
+const PATIENCE: u64 = 10;
 const YEAR: u64 = 365 * 86_400_000;
 
 /// When the run fails.
@@ -23,6 +23,16 @@ pub enum FailureSource {
 }
 
 impl FailureSource {
+    /// Moments that are drawn until `end`, about.
+    fn drawn(&self, end: Ms) -> f64 {
+        let end = end.0 as f64;
+        match self {
+            Self::Poisson { mean } => end / mean.0 as f64,
+            Self::Trace { trace, scale } => end / trace.mean_ms() * scale.ceil(),
+            Self::Given(times) => times.len() as f64,
+        }
+    }
+
     /// Mean time between failures.
     #[must_use]
     pub fn mean(&self) -> Ms {
@@ -142,12 +152,21 @@ impl SimulationPlan {
                 interval: (self.interval().0 + self.stall.0) / 1000,
             });
         }
-        let failures = self.limit.0 as f64 / self.failures.mean().0 as f64;
+        let failures = self.failures.drawn(self.limit);
         let saves = self.steps as f64 / self.every as f64;
         if saves + failures > MOST_EVENTS {
             return Err(PlanError::TooMany { saves, failures });
         }
         Ok(())
+    }
+
+    /// A wall time after which a run that did not finish never will, for all that matters.
+    #[must_use]
+    pub fn patience(steps: u64, step: Ms, person: Ms) -> Ms {
+        Ms(steps
+            .saturating_mul(step.0)
+            .saturating_add(person.0)
+            .saturating_mul(PATIENCE))
     }
 
     /// Training between two saves.

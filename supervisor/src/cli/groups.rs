@@ -3,7 +3,7 @@
 use super::{
     advise, checkpoints, compare, completions, config, convert, demo, diagnose, doctor, explain, forget, gc, history,
     hold, install, journal, logs, man, merge, metrics, migrate, notify, plan, policy, reshard, resume, rollback, run,
-    save, sbatch, serve, status, stop, top, trace, trainer, verify,
+    save, sbatch, serve, simulate, status, stop, top, trace, trainer, verify,
 };
 use crate::error::CliError;
 use crate::exit::{self, SuperviseExitCode};
@@ -164,6 +164,12 @@ enum DiagnosisCommand {
     /// From the run's own steps, saves and failures: the interval at which saves and repeated training cost least. Changes nothing.
     #[command(after_long_help = more("advise", advise::EXAMPLES, &READS))]
     Advise(advise::Args),
+    /// Simulate a run's recovery: goodput, best save interval
+    ///
+    /// Plays the decisions that `run` makes in virtual time: training, saves, failures and what they cost. The numbers come from flags,
+    /// recorded failures or one of your runs; what is missing is assumed and listed. Starts and changes nothing.
+    #[command(after_long_help = more("simulate", simulate::EXAMPLES, &READS))]
+    Simulate(Box<simulate::Args>),
     /// Show the workers' output
     #[command(after_long_help = more("logs", logs::EXAMPLES, &READS))]
     Logs(logs::Args),
@@ -186,6 +192,7 @@ impl GroupedCommand for DiagnosisCommand {
             Self::Diagnose(args) => diagnose::run(&args),
             Self::History(args) => history::run(&args),
             Self::Advise(args) => advise::run(&args),
+            Self::Simulate(args) => simulate::run(&args),
             Self::Logs(args) => logs::run(&args),
             Self::Journal(args) => journal::run(&args),
             Self::Trace(args) => trace::run(&args),

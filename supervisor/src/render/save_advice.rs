@@ -1,7 +1,7 @@
 //! How often a run should save, as text and as JSON.
 
 use super::time::span;
-use super::{count, terminal::shown};
+use super::{count, percent, terminal::shown};
 use serde::Serialize;
 use supervise_core::id::Ms;
 use supervise_core::ledger::{TimeCategory, TimeLedger};
@@ -117,10 +117,6 @@ impl SaveOption {
             percent(self.repeating)
         )
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 impl SaveAdvice {

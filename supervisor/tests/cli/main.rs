@@ -36,6 +36,7 @@ mod sbatch;
 mod screens;
 mod seams;
 mod secrets;
+mod simulate;
 mod verify;
 mod verl_edges;
 mod world;
