@@ -28,7 +28,7 @@ pub(super) const EXAMPLES: &str = "  supervise simulate --gpus 16384 --days 54
 /// Bytes of a trace, at most.
 const TRACE_LIMIT: u64 = 8 << 20;
 /// Saves and failures of all seeds together, at most: about a minute.
-const MOST_EVENTS: f64 = 5e6;
+const MOST_EVENTS: f64 = 2e6;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
