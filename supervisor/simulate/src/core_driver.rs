@@ -169,9 +169,12 @@ impl CoreDriver {
                 self.outcome = Some(outcome);
                 ActOutput::Done
             }
-            ActKind::Keep { .. } | ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {
-                ActOutput::Done
-            }
+            ActKind::Keep { .. }
+            | ActKind::Signal { .. }
+            | ActKind::KillTree
+            | ActKind::Freeze
+            | ActKind::Thaw
+            | ActKind::RequestSave(_) => ActOutput::Done,
         };
         let result = Ok(output);
         self.queue.push_back(EventKind::ActDone { act: act.id, result });
@@ -200,7 +203,10 @@ impl CoreDriver {
                 }
             }
             // Nothing here is slow, stalls or has a scheduler.
-            WorldQuery::WakeAt { .. } | WorldQuery::Rehearse | WorldQuery::Allocation => {}
+            WorldQuery::WakeAt { .. }
+            | WorldQuery::Rehearse
+            | WorldQuery::Allocation
+            | WorldQuery::SaveAnswer { .. } => {}
         }
     }
 }
@@ -243,5 +249,6 @@ fn spec(plan: &SimulationPlan) -> RunSpec {
         may_end_early: false,
         has_tail: false,
         saves_at_stop: false,
+        save_door: false,
     }
 }
