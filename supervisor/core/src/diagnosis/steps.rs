@@ -4,7 +4,7 @@ use crate::id::Step;
 use regex::bytes::Regex;
 
 /// A record contains one of these texts.
-pub(super) const TEXTS: [&str; 8] = ["\" 20", "\" 50", "step", "iter", "'loss'", "\"loss\"", "it/s]", "s/it]"];
+pub(super) const TEXTS: [&str; 7] = ["\" 20", "\" 50", "step", "iter", "'loss'", "\"loss\"", "%|"];
 
 /// Steps by which ranks may lag behind each other.
 const SKEW: u64 = 3;

@@ -19,6 +19,18 @@ fn what_the_training_went_on_after_is_no_root() {
 }
 
 #[test]
+fn bars_of_any_unit_count_what_was_trained_after_a_failed_start() {
+    let bar = |epoch: u32| format!("\r {epoch}%|#    | {epoch}/300 [08:43<21:37:54, 261.32s/epoch, loss=-.524]");
+    let bars = |epochs: u32| (0..epochs).map(bar).collect::<String>();
+    assert_eq!(told(&format!("{RAISED}{}", bars(9)), None).0, None);
+    // A bar that closes draws its position once more.
+    assert_eq!(
+        told(&format!("{}\n{RAISED}{}", bars(9), bar(9)), None).0,
+        Some(Class::CodeTypeKey)
+    );
+}
+
+#[test]
 fn a_job_that_its_scheduler_ends_may_step_until_then() {
     let ended = "step 1\nslurmstepd: error: *** JOB 8 ON n1 CANCELLED AT 2026-11-02T04:00:13 DUE TO TIME LIMIT ***\n";
     let steps = |n: u32| (2..2 + n).map(|s| format!("step {s}\n")).collect::<String>();
