@@ -1,12 +1,14 @@
 //! The next launch: where it starts and why, what it changes, and what a crash can cost.
 
+mod saves;
+
 use super::outcome::outcome_words;
 use super::record::{edit_because, start_point};
-use super::status::LossView;
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
 use crate::exit::SuperviseExitCode;
 use crate::run_order::PreparedRun;
+pub use saves::{SaveRequestsView, SavesView};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::{Finding, FindingLevel, StateKind};
@@ -14,11 +16,10 @@ use supervise_core::id::Ms;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{DiskEdit, RunOutcome, StartPoint};
 use supervise_core::resume::ResumeChoice;
-use supervise_core::save_interval::{LossBound, SaveSpans};
-use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
+use supervise_core::spec::{GangSpec, LauncherKind};
 use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
-use supervise_trainers::{InjectedSetting, LaunchPlan, SaveDoor, adapter_of};
+use supervise_trainers::{InjectedSetting, LaunchPlan, adapter_of};
 
 /// Shown if the workers of an attempt have no cgroup of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
@@ -73,37 +74,6 @@ pub struct PlanView {
     pub settings_files: Vec<String>,
 }
 
-/// Whether a running attempt can be asked to save.
-#[derive(Debug, Serialize)]
-pub struct SaveRequestsView {
-    pub possible: bool,
-    /// What answers in the trainer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub how: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-impl SaveRequestsView {
-    fn of(door: SaveDoor) -> Self {
-        let (how, why) = match door {
-            SaveDoor::Open { how, .. } => (Some(how.to_owned()), None),
-            SaveDoor::None { why } => (None, Some(why)),
-        };
-        Self {
-            possible: how.is_some(),
-            how,
-            why,
-        }
-    }
-
-    fn text(&self) -> String {
-        let answer = if self.possible { "yes" } else { "no" };
-        let because = self.how.as_ref().or(self.why.as_ref());
-        format!("saves on request: {answer} ({})", because.map_or("", String::as_str))
-    }
-}
-
 /// The declaration of a trainer.
 #[derive(Debug, Serialize)]
 pub struct PlanDeclaration {
@@ -119,87 +89,6 @@ pub struct HelpView {
     pub set: Vec<String>,
     pub why: String,
     pub setting: &'static str,
-}
-
-/// The save interval, and what a crash can cost.
-#[derive(Debug, Serialize)]
-pub struct SavesView {
-    pub every: Option<u64>,
-    /// The last step is always saved.
-    pub at_end: bool,
-    /// Duration of the longest step so far, in ms.
-    pub longest_step: Option<Ms>,
-    /// Steps that a crash can cost at most; `null`: all of them.
-    pub crash_costs_steps: Option<u64>,
-    /// The same in ms, if a step was seen.
-    pub crash_costs: Option<Ms>,
-    /// A save interval with which a crash costs less than ten minutes, if the current one costs more.
-    pub proposed_every: Option<u64>,
-    /// Whether a save can be asked for between.
-    pub on_request: bool,
-    /// Whether `max_loss` is kept; absent: nothing is promised.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss: Option<LossView>,
-    #[serde(skip)]
-    every_key: &'static str,
-}
-
-/// A crash should cost less than this.
-const BEARABLE: Ms = Ms::secs(600);
-
-impl SavesView {
-    fn of(spec: &RunSpec, longest: Option<Ms>) -> Self {
-        let every = spec.cadence.every;
-        let longest = longest.filter(|ms| ms.0 > 0);
-        let crash_costs = every.zip(longest).map(|(n, ms)| Ms(n.saturating_mul(ms.0)));
-        let proposed = longest.map(|ms| (BEARABLE.0 / ms.0).max(1));
-        Self {
-            every,
-            at_end: spec.cadence.at_end,
-            longest_step: longest,
-            crash_costs_steps: every,
-            crash_costs,
-            on_request: spec.no_save_door().is_none(),
-            loss: LossView::from_bound(LossBound::from_spans(
-                SaveSpans {
-                    step: longest,
-                    ..SaveSpans::default()
-                },
-                every,
-                spec.policy.max_loss,
-                spec.no_save_door().is_none(),
-                false,
-            )),
-            every_key: adapter_of(spec).words().every.unwrap_or_default(),
-            proposed_every: proposed.filter(|n| spec.root.is_some() && every.is_none_or(|e| *n < e)),
-        }
-    }
-
-    fn text(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        if self.on_request {
-            out.push("saves on request: yes (`supervise save`, a notice, max_loss)".to_owned());
-        }
-        out.extend(
-            self.loss
-                .iter()
-                .map(|loss| format!("a failure can cost {}", loss.words())),
-        );
-        let Some(longest) = self.longest_step else {
-            return out;
-        };
-        let step = time::span(longest);
-        if let Some(cost) = self.crash_costs {
-            let cost = time::span(cost);
-            out.push(format!(
-                "at {step} a step, the longest one seen, a crash costs up to {cost}"
-            ));
-        }
-        if let Some(n) = self.proposed_every.filter(|_| !self.every_key.is_empty()) {
-            out.push(format!("{}={n} would keep that below ten minutes", self.every_key));
-        }
-        out
-    }
 }
 
 impl PlanView {
