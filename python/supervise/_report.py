@@ -164,7 +164,7 @@ def should_save() -> bool:
     With several ranks, torch.distributed must be initialized. If rank 0 does not come, this raises as a collective would.
     """
     path = os.environ.get("SUPERVISE_SAVE_REQUEST")
-    if not path or not _is_supervised():
+    if not path or not is_supervised():
         return False
     if process_group() is None and (os.environ.get("WORLD_SIZE", "1").strip() or "1") != "1":
         return False

@@ -41,6 +41,16 @@ class Report(unittest.TestCase):
         code = "supervise.report(step=3); supervise.saved('/nowhere', 3); print(supervise.resume_from(), supervise.should_save())"
         self.assertEqual(lines(code, SUPERVISE_ATTEMPT=None), ["None False"])
 
+    def test_a_request_for_a_save_is_answered_once(self):
+        with tempfile.TemporaryDirectory() as held:
+            request, answers = Path(held, "save-request"), Path(held, "save-answers")
+            request.write_text("7\n")
+            code = "for step in (4, 5): supervise.report(step=step); print(supervise.should_save())"
+            got = lines(code, SUPERVISE_SAVE_REQUEST=str(request))
+            self.assertEqual([line for line in got if not line.startswith("supervise:")], ["True", "False"])
+            self.assertIn('"id": 7, "step": 4', answers.read_text())
+            self.assertEqual(lines("print(supervise.should_save())", SUPERVISE_SAVE_REQUEST=str(request), WORLD_SIZE="2"), ["False"])
+
     def test_only_the_first_rank_reports(self):
         code = "supervise.report(step=1)\nsupervise.report(step=2, rank=0)"
         self.assertEqual(lines(code, RANK="1"), ["supervise: step=2", "supervise: end"])

@@ -186,11 +186,13 @@ def stalled(folder, output):
     told = [line for line in output.splitlines() if "killing the workers" in line and "stuck: " in line]
     assert len(told) == 1 and "hard limit" not in told[0], output
     words = told[0].partition("stuck: ")[2]
-    assert re.search(rf"worker 1 on node n2 \(ray::Training[^ ,]*, pid {fault['pid']}\)", words), words
-    # The rank that waits for it is judged only if it had a core. Beside other tests it may have had none.
-    if "worker 0 on node n1 (ray::Training" not in words:
-        assert not FULL, words
-        words += " (the rank that waits for it was not judged)"
+    assert re.search(r"worker \d on node n\d \(", words), words
+    # A rank is judged only if it had a core while it was well. Beside other tests it may have had none.
+    ranks = {"the rank that hangs": rf"worker 1 on node n2 \(ray::Training[^ ,]*, pid {fault['pid']}\)", "the rank that waits for it": r"worker 0 on node n1 \(ray::Training"}
+    for rank, pattern in ranks.items():
+        if not re.search(pattern, words):
+            assert not FULL, words
+            words += f" ({rank} was not judged)"
     return words
 
 
