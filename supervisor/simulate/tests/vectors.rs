@@ -1,8 +1,10 @@
 //! The real core against the closed form, and against a model that knows nothing of the core.
 
+mod plans;
+
+use plans::plan;
 use supervise_core::id::Ms;
 use supervise_core::ledger::{TimeBreakdown, TimeCategory};
-use supervise_core::spec::policy::{BackoffPolicy, FailurePolicy};
 use supervise_simulate::expected::{GoodputModel, best_interval};
 use supervise_simulate::failures::failure_times;
 use supervise_simulate::plan::{FailureSource, SimulationPlan};
@@ -49,33 +51,8 @@ impl Vector {
             launch: ms(self.back),
             failures: FailureSource::Poisson { mean: ms(self.mean()) },
             limit: Ms::secs(54 * DAY),
-            ..plan()
+            ..plan(&[])
         }
-    }
-}
-
-/// A run without failures, and without a backoff.
-fn plan() -> SimulationPlan {
-    SimulationPlan {
-        steps: 1000,
-        step: Ms::secs(10),
-        every: 60,
-        stall: Ms::secs(30),
-        save: Ms::secs(30),
-        launch: Ms::secs(200),
-        first_launch: Ms(0),
-        detect: Ms(0),
-        replace: Ms(0),
-        replaced: 0.0,
-        damaged: 0.0,
-        person: Ms::secs(3600),
-        failures: FailureSource::Given(Vec::new()),
-        backoff: BackoffPolicy {
-            initial: Ms(0),
-            ..BackoffPolicy::default()
-        },
-        policy: FailurePolicy::default(),
-        limit: Ms::secs(DAY),
     }
 }
 
@@ -125,7 +102,7 @@ fn three_given_failures_cost_exactly_what_they_cost_by_hand() {
             steps: 10_000,
             failures: FailureSource::Given(failures.map(Ms::secs).to_vec()),
             limit: Ms::secs(10_000),
-            ..plan()
+            ..plan(&[])
         },
         1,
     )

@@ -1,39 +1,17 @@
 //! What the simulated world does to a run, and which plans it refuses.
 
+mod plans;
+
+use plans::plan;
 use supervise_core::id::Ms;
 use supervise_core::ledger::{TimeCategory, WaitFor};
-use supervise_core::spec::policy::{BackoffPolicy, FailurePolicy};
+use supervise_core::spec::policy::BackoffPolicy;
 use supervise_simulate::band::SeedSummary;
 use supervise_simulate::expected::{best_interval, least_interval};
 use supervise_simulate::failures::failure_times;
 use supervise_simulate::plan::{FailureSource, PlanError, SimulationPlan};
 use supervise_simulate::run::{SimulatedRun, simulate};
 use supervise_simulate::trace::FailureTrace;
-
-/// 10,000 s of training with a save each 600 s, and failures at these seconds.
-fn plan(failures: &[u64]) -> SimulationPlan {
-    SimulationPlan {
-        steps: 1000,
-        step: Ms::secs(10),
-        every: 60,
-        stall: Ms::secs(30),
-        save: Ms::secs(30),
-        launch: Ms::secs(200),
-        first_launch: Ms(0),
-        detect: Ms(0),
-        replace: Ms(0),
-        replaced: 0.0,
-        damaged: 0.0,
-        person: Ms::secs(3600),
-        failures: FailureSource::Given(failures.iter().copied().map(Ms::secs).collect()),
-        backoff: BackoffPolicy {
-            initial: Ms(0),
-            ..BackoffPolicy::default()
-        },
-        policy: FailurePolicy::default(),
-        limit: Ms::secs(1_000_000),
-    }
-}
 
 fn seconds(run: &SimulatedRun, part: TimeCategory) -> u64 {
     run.parts.of(part).0 / 1000
