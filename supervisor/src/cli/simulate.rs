@@ -8,7 +8,7 @@ use crate::exit::SuperviseExitCode;
 use crate::path_access;
 use crate::render::simulate::{HalvedTime, HalvesGain, SimulateView, SimulatedOption, sweep};
 use camino::{Utf8Path, Utf8PathBuf};
-use inputs::{Inputs, RunTimes};
+use inputs::{RunTimes, SimulationInputs};
 use std::thread;
 use std::time::Duration;
 use supervise_config::settings::parse_duration;
@@ -145,7 +145,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
     };
     let trace = args.trace.as_deref().map(read_trace).transpose()?;
-    let inputs = Inputs::of(args, run, trace)?;
+    let inputs = SimulationInputs::of(args, run, trace)?;
     let view = view(args, inputs)?;
     if args.json {
         super::print_json(&view)?;
@@ -167,7 +167,7 @@ fn read_trace(path: &Utf8Path) -> Result<FailureTrace, CliError> {
     FailureTrace::parse(&text).map_err(|e| CliError::usage(format!("trace {path}: {e}")))
 }
 
-fn view(args: &Args, inputs: Inputs) -> Result<SimulateView, CliError> {
+fn view(args: &Args, inputs: SimulationInputs) -> Result<SimulateView, CliError> {
     let best = best_interval(&inputs.plan);
     let mut plan = inputs.plan.clone();
     let now = match args.save_every {

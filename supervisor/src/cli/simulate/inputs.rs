@@ -85,7 +85,7 @@ fn median(values: impl Iterator<Item = Ms>) -> Option<Ms> {
 }
 
 /// The plan, except for its save interval, and where its numbers come from.
-pub(super) struct Inputs {
+pub(super) struct SimulationInputs {
     pub(super) plan: SimulationPlan,
     /// The interval of the run.
     pub(super) every: Option<u64>,
@@ -127,7 +127,7 @@ fn seconds(value: f64) -> Ms {
     Ms((value * 1000.0).round() as u64)
 }
 
-impl Inputs {
+impl SimulationInputs {
     pub(super) fn of(args: &Args, run: Option<RunTimes>, trace: Option<FailureTrace>) -> Result<Self, CliError> {
         let mut from = Origins::default();
         let seen = run.as_ref().and_then(|run| run.measured);
