@@ -98,7 +98,7 @@ settings! {
         /// Settings and variables that are set for the trainer. `plan` shows each with its reason; what you set yourself is left alone.
         assist: Assist;
         /// The most training that a failure may cost. If the newest proven step gets too old for that, the trainer is asked for a save;
-        /// its own interval stays as it is. `plan` and `status` say whether the promise can be kept. `null`: no promise.
+        /// its own interval does not change. `plan` and `status` say whether the promise can be kept. `null`: no promise.
         max_loss: Option<Duration> = "null";
         /// Memory that runs out step by step. It is reported (`on_event`) if it will not last until the save after next.
         memory: Memory;

@@ -83,9 +83,9 @@ enum RunCommand {
     /// Stop a run and wait until it has ended
     #[command(after_long_help = more("stop", stop::EXAMPLES, &READS))]
     Stop(stop::Args),
-    /// Ask the trainer to save at the end of its step
+    /// Ask the trainer to save at the end of this step
     ///
-    /// The training goes on, and its own interval stays as it is. Only for trainers that take requests: `plan` says whether this one
+    /// Training continues, and its own interval does not change. Only for trainers that take requests: `plan` says whether this one
     /// does. If a request is under way, another one adds nothing to it.
     #[command(after_long_help = more("save", save::EXAMPLES, &save::EXITS))]
     Save(save::Args),
